@@ -22,6 +22,10 @@ class Fault:
     lags: bool = False
     """Whether lists show this change and later ones only `LAG_S` seconds later."""
 
+    def hits(self, call: str) -> bool:
+        """Whether it applies to a request, given as method, path and asset name."""
+        return (not self.uploads_only or "/assets " in call) and not (self.changes_only and call.startswith("GET"))
+
 
 CUT_BEFORE = Fault("connection cut before GitHub did anything")
 CUT_DURING = Fault("connection cut in the middle of an upload", uploads_only=True)

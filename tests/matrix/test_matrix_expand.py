@@ -48,14 +48,8 @@ def test_a_small_matrix_has_these_cells() -> None:
         "fa2.6.3-rocm6.4-torch2.9.1-cp311-ck": ("3.11",),
         "fa2.6.3-rocm6.2-torch2.5.1-cp311-ck": ("3.11",),
     }
-
-
-def test_cells_come_in_the_order_of_the_file() -> None:
-    expansion = expand(small_matrix(("['3.12', '3.11']", "['3.11', '3.12']")))
-    assert [cell.id for cell in expansion.cells][:2] == [
-        "fa2.8.3-rocm6.4-torch2.9.1-cp311-ck",
-        "fa2.8.3-rocm6.4-torch2.9.1-py3-triton",
-    ]
+    other_order = expand(small_matrix(("['3.12', '3.11']", "['3.11', '3.12']")))
+    assert [cell.backend for cell in other_order.cells][:2] == [CK, TRITON], "in the order of the file"
 
 
 def test_a_refused_combination_is_named_with_its_python() -> None:

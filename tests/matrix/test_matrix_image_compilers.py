@@ -15,17 +15,12 @@ GLIBC = {"22.04": "2.35", "24.04": "2.39"}
 def image(rocm: str, system: str = "22.04", torch: str = "2.8.0") -> Image:
     """AMD's image with this ROCm; its tag names no ROCm if `rocm` is empty."""
     says = f"rocm{rocm}_ubuntu{system}_py3.10_pytorch_release_{torch}" if rocm else f"latest-{system}"
-    facts = {
-        "tag": f"rocm/pytorch:{says}",
-        "distribution": f"ubuntu{system}",
-        "glibc": GLIBC[system],
-        "python": "3.10",
-        "python-path": "/opt/venv/bin/python",
-        "rocm-path": "/opt/rocm",
-        "torch": torch,
-        "source": "made by the tests",
-    }
-    return Image.model_validate(facts)
+    named = {"tag": f"rocm/pytorch:{says}", "distribution": f"ubuntu{system}", "glibc": GLIBC[system], "torch": torch}
+    paths = {"python": "3.10", "python-path": "/opt/venv/bin/python", "rocm-path": "/opt/rocm"}
+    return Image.model_validate({**named, **paths, "source": "made by the tests"})
+
+
+DEBIAN = image("7.1").model_copy(update={"distribution": "debian9", "glibc": "2.9"})
 
 
 @pytest.mark.parametrize(
@@ -35,6 +30,7 @@ def image(rocm: str, system: str = "22.04", torch: str = "2.8.0") -> Image:
         pytest.param([image("7.1.9"), image("7.1.10")], [1], id="as numbers"),
         pytest.param([image("7.1.1", torch="2.9.1"), image("7.1.1"), image("7.1")], [0, 1], id="each torch of it"),
         pytest.param([image("7.1.1", "24.04"), image("7.1.1")], [1], id="the oldest system of it"),
+        pytest.param([image("7.1"), DEBIAN], [1], id="its glibc as a number"),
         pytest.param([image("7.1.1", "24.04"), image("7.1")], [0], id="the release before the system"),
         pytest.param([image(""), image("7.1")], [1], id="not what says nothing"),
         pytest.param([image(""), image("", "24.04")], [0, 1], id="all where none says anything"),
@@ -42,11 +38,6 @@ def image(rocm: str, system: str = "22.04", torch: str = "2.8.0") -> Image:
 )
 def test_which_images_have_the_one_compiler(images: list[Image], expected: list[int]) -> None:
     assert same_compiler_images(images) == tuple(images[number] for number in expected)
-
-
-def test_the_oldest_system_is_that_of_the_oldest_glibc_as_a_number() -> None:
-    debian = image("7.1").model_copy(update={"distribution": "debian9", "glibc": "2.9"})
-    assert same_compiler_images([image("7.1"), debian]) == (debian,)
 
 
 def test_a_registry_with_a_port_is_no_tag() -> None:

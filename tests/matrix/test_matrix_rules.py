@@ -18,15 +18,17 @@ from wheelfactory.matrix.rules import (
 )
 
 CK, TRITON = Backend.CK, Backend.TRITON
-ALLOWED = ""
+ALLOWED, NOT, MAY = "", Answer.DOES_NOT_WORK, Answer.MAY_WORK
 EXCLUDED = "the compiler of this image stops"
 
 GOOD: Combination = ("2.8.3", "3.11", "2.9.1", "6.4", CK)
 GOOD_TRITON: Combination = ("2.8.3", "3.11", "2.9.1", "6.4", TRITON)
 TAKEN: Combination = ("2.8.3", "3.12", "2.9.1", "6.4", CK)
 FULL_EXCLUSION: Edit = ("torch: '>=2.9'", "torch: '>=2.9'\n    flash-attn: ==2.8.3\n    rocm: '>=6.3,<7'")
+NOWHERE: Edit = ("torch: ['2.9.1']", "torch: ['2.5.1']")
 ANY_BACKEND: Edit = ("backend: ck\n    torch", "torch")
 CXX_20: Edit = ("    platform: manylinux_2_28_x86_64", "    cxx-standard: '20'\n    platform: manylinux_2_28_x86_64")
+NEW = "2.8.4+git4a948e9"
 PREVIEW_NAME = "flash-attn 2.8.4 preview (commit 4a948e9)"
 WINDOW = "the kernels of flash-attn 2.8.3 need >=3.2.0,<3.9"
 
@@ -57,17 +59,9 @@ def no_arch(backend: Backend) -> str:
         ([archs("gfx1030")], TAKEN, no_arch(CK)),
         ([], TAKEN, EXCLUDED),
         # torch
-        (
-            [("torch: ['2.9.1']", "torch: ['2.5.1']")],
-            GOOD,
-            "torch 2.9.1 is not on the ROCm 6.4 index; no ROCm of matrix.yaml has it",
-        ),
+        ([NOWHERE], GOOD, "torch 2.9.1 is not on the ROCm 6.4 index; no ROCm of matrix.yaml has it"),
         ([], ("2.8.3", "3.1", "2.9.1", "6.4", CK), "torch 2.9.1 for ROCm has no Python 3.1; it has 3.12, 3.11"),
-        (
-            [PREVIEW],
-            ("2.8.4+git4a948e9", "3.11", "2.5.1", "6.2", CK),
-            f"{PREVIEW_NAME} is built for torch >=2.9, not 2.5.1",
-        ),
+        ([PREVIEW], (NEW, "3.11", "2.5.1", "6.2", CK), f"{PREVIEW_NAME} is built for torch >=2.9, not 2.5.1"),
         ([PREVIEW], ("2.8.4+git4a948e9", "3.11", "2.9.1", "6.4", CK), ALLOWED),
         ([CXX_20], GOOD, "torch 2.9.1 needs C++20 headers, and setup.py of these releases compiles with -std=c++17"),
         ([CXX_20], GOOD_TRITON, ALLOWED),
@@ -95,95 +89,69 @@ KNOWN_ARCHS: Edit = (
     "window: '>=3.2.0,<3.9'",
     "window: '>=3.2.0,<3.9'\n"
     "      may-work: {gfx1151: AMD ships this release for it}\n"
-    "      fails: {gfx906: Triton does not compile for it}",
+    "      fails: {gfx906: no compile of it so far}",
 )
 UNLISTED = "flash-attn's Triton backend does not list {}, so no wheel promises it"
 
 
+PREVIEW_TRITON: Edit = (
+    "      source: setup.py of the commit\n",
+    "      source: setup.py of the commit\n"
+    "    triton: {archs: [gfx942], window: '>=3.6.0,<3.9', wheel-size: 150 kB to 5 MB, source: its setup.py}\n",
+)
+CK_UP_TO = "CK in flash-attn up to 2.8.3 does not support"
+
+
 @pytest.mark.parametrize(
-    ("flash_attn", "backend", "arch", "finding"),
+    ("edits", "flash_attn", "backend", "arch", "answer", "reason"),
     [
-        pytest.param("2.8.3", CK, "gfx942", None, id="listed"),
-        pytest.param("2.8.3", TRITON, "gfx1100", None, id="listed-by-triton"),
-        pytest.param("2.6.3", TRITON, "gfx1100", None, id="no-such-backend-is-another-rule"),
-        pytest.param(
-            *("2.8.3", CK, "gfx1030"),
-            Finding(Answer.DOES_NOT_WORK, "CK in flash-attn up to 2.8.3 does not support gfx1030"),
-            id="ck-of-no-release",
+        ([], "2.8.3", CK, "gfx942", None, ""),
+        ([], "2.8.3", TRITON, "gfx1100", None, ""),
+        ([], "2.6.3", TRITON, "gfx1100", None, ""),  # no such backend, which is another rule
+        ([], "2.8.3", CK, "gfx1030", NOT, f"{CK_UP_TO} gfx1030"),
+        ([], "2.6.3", CK, "gfx950", NOT, "flash-attn 2.6.3: CK does not support gfx950; 2.8.3 does"),
+        ([], "2.8.3", TRITON, "gfx1151", MAY, f"{UNLISTED.format('gfx1151')}: AMD ships this release for it"),
+        ([], "2.8.3", TRITON, "gfx1030", MAY, f"{UNLISTED.format('gfx1030')}: nobody has reported whether it works"),
+        ([], "2.8.3", TRITON, "gfx906", NOT, "flash-attn's Triton kernels fail on gfx906: no compile of it so far"),
+        # an arch that only a preview compiles for
+        ([PREVIEW], "2.8.3", CK, "gfx1100", NOT, f"{CK_UP_TO} gfx1100; 2.8.4 preview (commit 4a948e9) does"),
+        ([PREVIEW], NEW, CK, "gfx1100", None, ""),
+        (
+            *([PREVIEW], NEW, CK, "gfx1101", MAY),
+            f"the CK kernels of {PREVIEW_NAME} are compiled for gfx1101, and not proved on it: upstream names no test "
+            "on it",
         ),
-        pytest.param(
-            *("2.6.3", CK, "gfx950"),
-            Finding(Answer.DOES_NOT_WORK, "flash-attn 2.6.3: CK does not support gfx950; 2.8.3 does"),
-            id="ck-of-another-release",
-        ),
-        pytest.param(
-            *("2.8.3", TRITON, "gfx1151"),
-            Finding(Answer.MAY_WORK, f"{UNLISTED.format('gfx1151')}: AMD ships this release for it"),
-            id="triton-may-work",
-        ),
-        pytest.param(
-            *("2.8.3", TRITON, "gfx1030"),
-            Finding(Answer.MAY_WORK, f"{UNLISTED.format('gfx1030')}: nobody has reported whether it works"),
-            id="triton-unknown",
-        ),
-        pytest.param(
-            *("2.8.3", TRITON, "gfx906"),
-            Finding(Answer.DOES_NOT_WORK, "flash-attn's Triton kernels fail on gfx906: Triton does not compile for it"),
-            id="triton-fails",
+        # tried with a release and not with the preview, so that the two reasons must differ
+        (
+            *([PREVIEW, PREVIEW_TRITON], NEW, TRITON, "gfx1103", MAY),
+            f"the Triton backend of {PREVIEW_NAME} does not list gfx1103, so no wheel promises it: nobody has reported "
+            "whether it works",
         ),
     ],
 )
-def test_a_gpu_needs_code_of_the_release(flash_attn: str, backend: Backend, arch: str, finding: Finding | None) -> None:
-    assert judge_gpu_code(small_matrix(KNOWN_ARCHS), flash_attn, backend, arch) == finding
+def test_a_gpu_needs_code_of_the_release(
+    edits: list[Edit], flash_attn: str, backend: Backend, arch: str, answer: Answer | None, reason: str
+) -> None:
+    found = judge_gpu_code(small_matrix(KNOWN_ARCHS, *edits), flash_attn, backend, arch)
+    assert found == (answer and Finding(answer, reason))
 
 
 def test_a_preview_may_work_where_a_release_is_promised() -> None:
     assert judge_preview("2.8.3") is None
-    assert judge_preview("2.8.4+git4a948e9") == Finding(
-        Answer.MAY_WORK,
-        "flash-attn 2.8.4 preview (commit 4a948e9) is not a release of upstream; its wheels have an index of their own",
-    )
+    reason = f"{PREVIEW_NAME} is not a release of upstream; its wheels have an index of their own"
+    assert judge_preview(NEW) == Finding(MAY, reason)
 
 
-def test_an_arch_that_only_a_preview_compiles_for_is_told_with_the_preview() -> None:
-    matrix = small_matrix(PREVIEW)
-    preview = "2.8.4 preview (commit 4a948e9)"
-    assert judge_gpu_code(matrix, "2.8.3", CK, "gfx1100") == Finding(
-        Answer.DOES_NOT_WORK, f"CK in flash-attn up to 2.8.3 does not support gfx1100; {preview} does"
-    )
-    assert judge_gpu_code(matrix, "2.8.4+git4a948e9", CK, "gfx1100") is None
-    assert judge_gpu_code(matrix, "2.8.4+git4a948e9", CK, "gfx1101") == Finding(
-        Answer.MAY_WORK,
-        f"the CK kernels of flash-attn {preview} are compiled for gfx1101, and not proved on it: "
-        "upstream names no test on it",
-    )
-
-
-def test_a_reason_about_triton_names_the_preview_but_no_release() -> None:
-    """Otherwise two reasons contradict each other for a GPU that was tried with a release and not with the preview."""
-    source = "      source: setup.py of the commit\n"
-    triton = "    triton: {archs: [gfx942], window: '>=3.6.0,<3.9', wheel-size: 150 kB to 5 MB, source: its setup.py}\n"
-    found = judge_gpu_code(small_matrix(PREVIEW, (source, source + triton)), "2.8.4+git4a948e9", TRITON, "gfx1103")
-    assert found == Finding(
-        Answer.MAY_WORK,
-        "the Triton backend of flash-attn 2.8.4 preview (commit 4a948e9) does not list gfx1103, so no wheel "
-        "promises it: nobody has reported whether it works",
-    )
-
-
-def test_a_gpu_needs_a_torch_that_is_built_for_it() -> None:
-    for rocm, arch, reason in (
-        ("6.2", "gfx1100", "torch for ROCm 6.2 is not built for gfx1100; torch for ROCm 6.4 is"),
-        ("6.4", "gfx900", "PyTorch does not build torch for gfx900 on any ROCm of the matrix"),
+def test_a_gpu_needs_a_torch_that_is_built_for_it_or_may_work_with_some_torches() -> None:
+    matrix = small_matrix(("images:", "may-work: {gfx1201: torch 2.7.1 has code for it}\n    images:"))
+    some = "not every torch for ROCm 6.4 is known to be built for gfx1201: torch 2.7.1 has code for it"
+    for rocm, arch, answer, reason in (
+        ("6.2", "gfx1100", NOT, "torch for ROCm 6.2 is not built for gfx1100; torch for ROCm 6.4 is"),
+        ("6.4", "gfx900", NOT, "PyTorch does not build torch for gfx900 on any ROCm of the matrix"),
+        ("6.4", "gfx1201", MAY, some),
     ):
-        assert judge_torch_arch(small_matrix(), rocm, arch) == Finding(Answer.DOES_NOT_WORK, reason)
-    assert judge_torch_arch(small_matrix(), "6.4", "gfx1100") is None
-
-
-def test_a_gpu_that_only_some_torches_of_a_rocm_are_built_for_may_work() -> None:
-    edit = ("images:", "may-work: {gfx1201: torch 2.7.1 has code for it}\n    images:")
-    known = "not every torch for ROCm 6.4 is known to be built for gfx1201: torch 2.7.1 has code for it"
-    assert judge_torch_arch(small_matrix(edit), "6.4", "gfx1201") == Finding(Answer.MAY_WORK, known)
+        assert judge_torch_arch(matrix, rocm, arch) == Finding(answer, reason)
+    assert judge_torch_arch(matrix, "6.4", "gfx1100") is None
 
 
 @pytest.mark.parametrize("backend", Backend)

@@ -45,21 +45,16 @@ def repeat_cell(count: int, backend: str) -> tuple[Cell, ...]:
     return (found,) * count
 
 
-def test_every_cell_of_the_default_matrix_is_in_one_batch_with_a_name_of_its_own() -> None:
+def test_every_cell_of_the_default_matrix_is_in_one_batch_of_one_image_or_release() -> None:
     assert Counter(cell for batch in BATCHES for cell in batch.cells) == Counter(CELLS)
     assert len({batch.name for batch in BATCHES}) == len(BATCHES)
-
-
-def test_a_batch_has_one_image_or_release_and_cells_of_one_environment_follow_each_other() -> None:
     for batch in BATCHES:
         images = {DEFAULT.image(cell).tag for cell in batch.cells}
         assert len(images if batch.is_compiled else {cell.flash_attn for cell in batch.cells}) == 1
         runs = [key for key, _ in groupby((cell.torch, cell.python) for cell in batch.cells)]
-        assert len(runs) == len(set(runs)), batch.name
-
-
-def test_a_batch_keeps_the_time_of_a_job_and_the_disk_of_the_upload() -> None:
-    assert all(max(batch.minutes) <= MAX_BATCH_MINUTES and batch.wheel_bytes <= MAX_BATCH_BYTES for batch in BATCHES)
+        assert len(runs) == len(set(runs)), f"{batch.name}: cells of one environment follow each other"
+        assert max(batch.minutes) <= MAX_BATCH_MINUTES
+        assert batch.wheel_bytes <= MAX_BATCH_BYTES
 
 
 def test_the_disk_of_the_upload_and_the_predicted_time_cut_a_batch() -> None:
@@ -77,32 +72,19 @@ def test_more_batches_than_one_matrix_takes_are_refused() -> None:
     assert "--only" in caught.value.hint
 
 
-def test_the_default_matrix_pulls_at_most_ninety_images_for_its_cells() -> None:
+def test_the_forecast_of_the_default_matrix_of_a_fork_without_a_runner_and_of_kernel_shards() -> None:
     forecast = predict_run(BATCHES, [])
     assert forecast.cell_pulls == 2 * sum(batch.is_compiled for batch in BATCHES) <= 90
     assert forecast.jobs <= 170, "beside the kernel shards"
-
-
-def test_a_fork_without_a_runner_has_its_site_within_an_hour() -> None:
-    triton = [batch for batch in BATCHES if batch.cells[0].backend is Backend.TRITON]
-    forecast = predict_run(triton, [])
-    assert forecast.cell_pulls == 0
-    assert forecast.wall_hours < 1
-
-
-def test_kernel_shards_add_a_job_each_and_delay_every_batch() -> None:
-    without, with_shards = predict_run(BATCHES, []), predict_run(BATCHES, [1.0, 3.0])
-    assert with_shards.jobs == without.jobs + 2
-    assert with_shards.wall_hours == pytest.approx(without.wall_hours + 3, abs=0.5)
-    assert with_shards.job_hours == pytest.approx(without.job_hours + 4, abs=1)
+    fork = predict_run([batch for batch in BATCHES if batch.cells[0].backend is Backend.TRITON], [])
+    assert (fork.cell_pulls, fork.wall_hours < 1) == (0, True)
+    with_shards = predict_run(BATCHES, [1.0, 3.0])
+    assert with_shards.jobs == forecast.jobs + 2
+    assert with_shards.wall_hours == pytest.approx(forecast.wall_hours + 3, abs=0.5), "they delay every batch"
+    assert with_shards.job_hours == pytest.approx(forecast.job_hours + 4, abs=1)
     proved = predict_run(BATCHES, [1.0, 3.0], 3)
     assert proved.jobs == with_shards.jobs + 3
     assert proved.wall_hours == pytest.approx(with_shards.wall_hours + 0.3, abs=0.1), "at the same time"
-
-
-@pytest.fixture(scope="module")
-def matrix() -> Matrix:
-    return load_matrix(MATRIX)
 
 
 def ck(python: str, torch: str = "2.13.0", rocm: str = "7.2", flash_attn: str = "2.8.3") -> Cell:
@@ -113,39 +95,26 @@ def triton(torch: str = "2.13.0", flash_attn: str = "2.8.3") -> Cell:
     return Cell.from_axes(flash_attn, "3.12", torch, "7.2", Backend.TRITON)
 
 
-def test_shared_builds_go_first(matrix: Matrix) -> None:
+def test_shared_builds_go_first() -> None:
     """First a Triton cell of each release, then a cell of each kernel set, then the cells that link or label."""
-    cells = [
-        ck("3.12"),
-        ck("3.11"),
-        ck("3.12", torch="2.12.1"),
-        ck("3.12", rocm="7.1"),
-        triton(),
-        triton(torch="2.12.1"),
-        triton(flash_attn="2.7.4.post1"),
-    ]
-    assert split_into_waves(matrix, cells) == (
-        (cells[4], cells[6]),
-        (cells[0], cells[3]),
-        (cells[1], cells[2], cells[5]),
-    )
+    first = (triton(), triton(flash_attn="2.7.4.post1"))
+    second = (ck("3.12"), ck("3.12", rocm="7.1"))
+    third = (ck("3.11"), ck("3.12", torch="2.12.1"), triton(torch="2.12.1"))
+    cells = [second[0], *third[:2], second[1], first[0], third[2], first[1]]
+    assert split_into_waves(DEFAULT, cells) == (first, second, third)
+    assert split_into_waves(DEFAULT, []) == ()
+    assert build_in_parallel(cast(Any, FakePipeline()), cast(Any, FakeExecutor()), []) == []
 
 
-def test_two_cells_that_share_only_device_code_do_not_compile_at_once(matrix: Matrix) -> None:
+def test_two_cells_that_share_only_device_code_do_not_compile_at_once() -> None:
     """Both C++ ABIs of a ROCm link the same device code, so the second ABI compiles its host code afterwards."""
     cells = [
-        ck("3.12", torch="2.6.0", rocm="6.1", flash_attn="2.7.4.post1"),
-        ck("3.11", torch="2.6.0", rocm="6.1", flash_attn="2.7.4.post1"),
-        ck("3.12", torch="2.5.1", rocm="6.1", flash_attn="2.7.4.post1"),
-        ck("3.11", torch="2.5.1", rocm="6.1", flash_attn="2.7.4.post1"),
+        ck(python, torch=torch, rocm="6.1", flash_attn="2.7.4.post1")
+        for torch in ("2.6.0", "2.5.1")
+        for python in ("3.12", "3.11")
     ]
-    assert len({matrix.torch[cell.torch].cxx11_abi for cell in cells}) == 2
-    assert split_into_waves(matrix, cells) == ((cells[0],), (cells[2],), (cells[1], cells[3]))
-
-
-def test_nothing_to_build_is_no_wave(matrix: Matrix) -> None:
-    assert split_into_waves(matrix, []) == ()
-    assert build_in_parallel(cast(Any, FakePipeline()), cast(Any, FakeExecutor()), []) == []
+    assert len({DEFAULT.torch[cell.torch].cxx11_abi for cell in cells}) == 2
+    assert split_into_waves(DEFAULT, cells) == ((cells[0],), (cells[2],), (cells[1], cells[3]))
 
 
 @dataclass(frozen=True)
@@ -181,14 +150,14 @@ class FakePipeline:
         time.sleep(0.2)
 
 
-def test_out_of_time_starts_no_other_cell_and_waits_for_running_ones(matrix: Matrix) -> None:
+def test_out_of_time_starts_no_other_cell_and_waits_for_running_ones() -> None:
     pipeline, cells = FakePipeline(), [ck("3.12"), ck("3.11"), ck("3.10"), triton()]
     (failure,) = build_in_parallel(cast(Any, pipeline), cast(Any, FakeExecutor()), cells)
     assert isinstance(failure.error, RunAgainError)
     assert pipeline.started == cells[:2]
 
 
-def test_only_a_ck_cell_without_an_image_is_not_started(matrix: Matrix) -> None:
+def test_only_a_ck_cell_without_an_image_is_not_started() -> None:
     """Most Triton cells only get a label and need no image."""
     pipeline, cells = FakePipeline(), [ck("3.12", torch="2.12.1"), triton(torch="2.12.1")]
     pipeline.out_of_time.set()
@@ -197,14 +166,12 @@ def test_only_a_ck_cell_without_an_image_is_not_started(matrix: Matrix) -> None:
     assert pipeline.started == cells[1:]
 
 
-@pytest.mark.parametrize(
-    ("errors", "code"),
-    [
-        ((), DONE),
-        ((BuildError("a", "b", "c"), VerificationError("a", "b", "c")), BUILD_FAILED),
-        ((BuildError("a", "b", "c"), RunAgainError("a", "b", "c"), VerificationError("a", "b", "c")), RUN_AGAIN),
-    ],
-    ids=["none", "the first in matrix order", "one ran out of time"],
-)
-def test_the_exit_code_of_failures(errors: tuple[FactoryError, ...], code: int) -> None:
-    assert exit_code([Failure(ck("3.12").id, error) for error in errors]) == code
+def test_the_exit_code_of_failures_is_that_of_the_first_unless_one_ran_out_of_time() -> None:
+    build, late, wrong = (kind("a", "b", "c") for kind in (BuildError, RunAgainError, VerificationError))
+    codes: list[tuple[list[FactoryError], int]] = [
+        ([], DONE),
+        ([build, wrong], BUILD_FAILED),
+        ([build, late, wrong], RUN_AGAIN),
+    ]
+    for errors, code in codes:
+        assert exit_code([Failure(ck("3.12").id, error) for error in errors]) == code

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,22 +22,14 @@ from wheelfactory.build.pinned import PinnedProject, build_wheel, plain_folder
 from wheelfactory.build.products import pin_product
 from wheelfactory.core.cell import FLASH_ATTN_FALLBACK, OFFERED_PRODUCTS, Cell
 from wheelfactory.core.digest import file_sha256
-from wheelfactory.core.errors import (
-    BUILD_FAILED,
-    BuildError,
-    InputError,
-    RunAgainError,
-    VerificationError,
-)
+from wheelfactory.core.errors import BUILD_FAILED, BuildError, InputError, RunAgainError, VerificationError
 from wheelfactory.matrix.facts import Context
 from wheelfactory.pipeline import run as running
 from wheelfactory.pipeline.run import CellPipeline, Failure, Worklist, exit_code, run_worklist
 from wheelfactory.release.additions import as_addition, find_missing_products, read_additions, read_wheel_row
 from wheelfactory.release.directory import DirectoryPublisher
-from wheelfactory.release.manifest import manifest_bytes
 from wheelfactory.release.transaction import publish
 from wheelfactory.release.verified import unverified_reason
-from wheelfactory.site.index import render_index
 from wheelfactory.site.packages import packages_page
 from wheelfactory.verify.fallback import check_fallback_import
 from wheelfactory.verify.gate import ProductSubject
@@ -48,8 +41,6 @@ from wheelfactory.wheel.read import BUILD_RECORD_NAME, Wheel
 NAME = "flash-attention-amd"
 REQUIRED = required_gates(NAME)
 PASSED = tuple(GateResult(gate=name, status=Status.PASSED) for name in REQUIRED)
-
-Refused = Callable[[Path], tuple[str, str]]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -93,6 +84,11 @@ def build_fallback(folder: Path, cache: Path) -> Path:
 def append_to_package(checkout: Path, text: str) -> None:
     path = checkout / "src/flash_attention_amd/__init__.py"
     path.write_text(f"{path.read_text()}\n{text}\n")
+
+
+def set_version(checkout: Path, version: str) -> None:
+    path = checkout / "pyproject.toml"
+    path.write_text(re.sub('"0[.][12][.]0"', f'"{version}"', path.read_text()))
 
 
 def write_wheel(folder: Path, project: FallbackProject, **changes: Any) -> Path:
@@ -167,25 +163,20 @@ def test_a_build_is_cached_until_a_source_changes(
     assert len(built) == 2
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "reason"),
-    [
-        pytest.param('version = "0.1.0"', 'dynamic = ["version"]', "version", id="dynamic version"),
-        pytest.param('name = "flash-attention-amd"', 'name = "flash-attn"', "name", id="another project"),
-        pytest.param("dependencies = [", "dependencies = ", "line", id="not TOML"),
-    ],
-)
-def test_a_project_file_without_static_metadata_is_an_error_that_names_it(
-    checkout: Path, old: str, new: str, reason: str
-) -> None:
+def test_a_project_file_without_static_metadata_is_an_error_that_names_it(checkout: Path) -> None:
     path = checkout / "pyproject.toml"
     text = path.read_text()
-    assert old in text
-    path.write_text(text.replace(old, new))
-    with pytest.raises(InputError, match="cannot read flash-attention-amd") as refused:
-        read_fallback_project()
-    assert refused.value.which.startswith(f"{path}: ")
-    assert reason in refused.value.which
+    for old, new, reason in (
+        ('version = "0.1.0"', 'dynamic = ["version"]', "version"),
+        ('name = "flash-attention-amd"', 'name = "flash-attn"', "name"),
+        ("dependencies = [", "dependencies = ", "line"),  # not TOML
+    ):
+        assert old in text
+        path.write_text(text.replace(old, new))
+        with pytest.raises(InputError, match="cannot read flash-attention-amd") as refused:
+            read_fallback_project()
+        assert refused.value.which.startswith(f"{path}: ")
+        assert reason in refused.value.which
 
 
 # -- verified
@@ -200,86 +191,53 @@ def test_every_required_gate_passes(cli: Cli, wheel: Path, cache: Path) -> None:
     assert gates["numbers"]["figures"]
 
 
-@pytest.fixture
-def refused(given: Context) -> Refused:
-    """Return the only static gate that refuses a wheel, and its only finding."""
-
-    def find(path: Path) -> tuple[str, str]:
-        results = verify(path, selected=runs_on_publish, context=given)
-        ((gate, finding),) = [(result.gate, str(finding)) for result in results for finding in result.findings]
-        return gate, finding
-
-    return find
-
-
-def test_the_unchanged_test_double_passes(given: Context, project: FallbackProject, tmp_path: Path) -> None:
-    results = verify(write_wheel(tmp_path, project), selected=runs_on_publish, context=given)
-    assert {result.status for result in results} == {Status.PASSED}
-
-
-def test_metadata_that_differs_from_the_sources_is_refused(
-    refused: Refused, project: FallbackProject, tmp_path: Path
-) -> None:
-    gate, finding = refused(write_wheel(tmp_path, project, metadata=metadata(project, requires=())))
-    assert gate == "contents"
-    assert "expected 'Requires-Dist: torch>=2.5'" in finding
-
-
 def test_the_sources_require_only_torch(project: FallbackProject) -> None:
     """ROCm's torch has its own Triton, and pip would replace it with the CUDA one."""
     assert project.requires == ("torch>=2.5",)
 
 
-@pytest.mark.parametrize(
-    ("changes", "found"),
-    [
-        pytest.param({"version": "9.9.9"}, "flash_attention_amd-9.9.9-py3-none-any.whl", id="another version"),
-        pytest.param({"tags": "cp311-none-any"}, "cp311-none-any", id="for one Python"),
-    ],
-)
-def test_another_file_name_is_refused(
-    changes: Mapping[str, str], found: str, given: Context, project: FallbackProject, tmp_path: Path
+def differing(project: FallbackProject) -> Iterator[tuple[dict[str, Any], str]]:
+    """Changes of a wheel against its sources, and what the only finding says."""
+    yield {"metadata": metadata(project, requires=())}, "expected 'Requires-Dist: torch>=2.5'"
+    members, dist_info = project.members, {"licenses/LICENSE": project.build_files["LICENSE"]}
+    yield {"members": {**members, "flash_attention_amd/__init__.py": b"print('hello')\n"}}, "hello"
+    yield {"members": {**members, "flash_attention_amd/more.py": b""}}, "more.py: expected no such file"
+    without = {name: data for name, data in members.items() if not name.endswith("py.typed")}
+    yield {"members": without}, "expected flash_attention_amd/py.typed, found no such file"
+    # a build record would claim a cell; entry points would put programs on PATH
+    for member in (BUILD_RECORD_NAME, "entry_points.txt"):
+        yield {"dist_info_members": {**dist_info, member: b"x"}}, member
+
+
+def test_a_wheel_that_differs_from_the_checkout_is_refused(
+    given: Context, project: FallbackProject, tmp_path: Path
 ) -> None:
-    results = verify(write_wheel(tmp_path, project, **changes), selected=runs_on_publish, context=given)
-    findings = {result.gate: result.findings for result in results if result.findings}
-    assert set(findings) == {"identity", "contents"}  # METADATA or WHEEL differs too
-    assert findings["identity"][0].expected == project.filename
-    assert found in findings["identity"][0].found
+    def refused(path: Path) -> tuple[str, str]:
+        """The only static gate that refuses a wheel, and its only finding."""
+        results = verify(path, selected=runs_on_publish, context=given)
+        ((gate, finding),) = [(result.gate, str(finding)) for result in results for finding in result.findings]
+        return gate, finding
 
-
-def test_a_renamed_wheel_is_refused(refused: Refused, project: FallbackProject, tmp_path: Path) -> None:
+    results = verify(write_wheel(tmp_path, project), selected=runs_on_publish, context=given)
+    assert {result.status for result in results} == {Status.PASSED}, "unchanged"
+    for number, (changes, found) in enumerate(differing(project)):
+        gate, finding = refused(write_wheel(tmp_path / str(number), project, **changes))
+        assert (gate, found in finding) == ("contents", True), finding
     older = write_wheel(tmp_path / "older", project, version="0.0.9", metadata=metadata(project))
     gate, finding = refused(older.rename(tmp_path / project.filename))
     assert (gate, "found flash_attention_amd-0.0.9.dist-info" in finding) == ("identity", True)
 
 
-@pytest.mark.parametrize(
-    ("name", "data", "found"),
-    [
-        pytest.param("flash_attention_amd/__init__.py", b"print('hello')\n", "hello", id="a file changed"),
-        pytest.param("flash_attention_amd/more.py", b"", "expected no such file", id="a file added"),
-        pytest.param("flash_attention_amd/py.typed", None, "found no such file", id="a file missing"),
-    ],
-)
-def test_a_package_that_differs_from_the_checkout_is_refused(
-    name: str, data: bytes | None, found: str, refused: Refused, project: FallbackProject, tmp_path: Path
-) -> None:
-    members = {key: value for key, value in {**project.members, name: data}.items() if value is not None}
-    gate, finding = refused(write_wheel(tmp_path, project, members=members))
-    assert gate == "contents"
-    assert name in finding
-    assert found in finding
-
-
-@pytest.mark.parametrize("member", [BUILD_RECORD_NAME, "entry_points.txt"])
-def test_dist_info_has_only_the_files_that_the_build_writes(
-    member: str, refused: Refused, project: FallbackProject, tmp_path: Path
-) -> None:
-    """A build record would claim a cell; entry points would put programs on PATH."""
-    license_text = project.build_files["LICENSE"]
-    path = write_wheel(tmp_path, project, dist_info_members={"licenses/LICENSE": license_text, member: b"x"})
-    gate, finding = refused(path)
-    assert (gate, member in finding) == ("contents", True)
+def test_another_file_name_is_refused(given: Context, project: FallbackProject, tmp_path: Path) -> None:
+    for changes, found in (
+        ({"version": "9.9.9"}, "flash_attention_amd-9.9.9-py3-none-any.whl"),
+        ({"tags": "cp311-none-any"}, "cp311-none-any"),
+    ):
+        results = verify(write_wheel(tmp_path, project, **changes), selected=runs_on_publish, context=given)
+        findings = {result.gate: result.findings for result in results if result.findings}
+        assert set(findings) == {"identity", "contents"}  # METADATA or WHEEL differs too
+        assert findings["identity"][0].expected == project.filename
+        assert found in findings["identity"][0].found
 
 
 def test_an_oversized_wheel_is_refused(given: Context, project: FallbackProject, tmp_path: Path) -> None:
@@ -298,23 +256,17 @@ def test_code_of_a_refused_wheel_never_runs(given: Context, project: FallbackPro
         as_addition(path, (imported, computed))
 
 
-def test_verify_includes_it_in_a_release_directory(cli: Cli, wheel: Path, cache: Path) -> None:
+def test_verify_of_a_release_directory_includes_it_and_skips_another_version(
+    cli: Cli, checkout: Path, wheel: Path, cache: Path
+) -> None:
     publish(DirectoryPublisher(Path("release")), [as_addition(wheel, PASSED)])
     shown = cli("verify", "release", "--cache", cache)
     assert (shown.code, shown.out.splitlines()[0]) == (0, f"{wheel.name}: verified")
-
-
-def test_verify_skips_another_version_with_a_warning(cli: Cli, checkout: Path, wheel: Path, cache: Path) -> None:
-    publish(DirectoryPublisher(Path("release")), [as_addition(wheel, PASSED)])
-    path = checkout / "pyproject.toml"
-    path.write_text(path.read_text().replace('"0.1.0"', '"0.2.0"'))
+    set_version(checkout, "0.2.0")
     shown = cli("verify", "release", "--cache", cache)
     assert (shown.code, shown.out) == (2, "")
     assert f"skipping {wheel.name}: this checkout can only verify its own version" in shown.err
     assert "error: no wheels: the manifest of release names none" in shown.err
-
-
-def test_it_has_no_cell(cli: Cli, wheel: Path) -> None:
     shown = cli("verify", wheel, "--cell", TRITON.id)
     assert (shown.code, shown.out) == (2, "")
     assert f"error: this wheel has no cell: {wheel.name}" in shown.err
@@ -377,18 +329,11 @@ def test_a_cached_proof_is_used_only_while_it_passes(
 
 
 @pytest.fixture
-def job_release(project: FallbackProject, tmp_path: Path) -> Callable[..., Path]:
-    """Write a release directory as a job uploads it: the wheel, and a row with its gate results."""
-
-    def make(gates: tuple[GateResult, ...] = PASSED, **changes: Any) -> Path:
-        folder = tmp_path / "job_release"
-        path = write_wheel(tmp_path / "made", project)
-        row = read_wheel_row(path, gates)
-        publish(DirectoryPublisher(folder), [(row, path)])
-        (folder / "manifest.jsonl").write_bytes(manifest_bytes([row.model_copy(update=changes)]))
-        return folder
-
-    return make
+def job_release(project: FallbackProject, tmp_path: Path) -> Path:
+    """A release directory as a job uploads it: the wheel, and a row with its gate results."""
+    path = write_wheel(tmp_path / "made", project)
+    publish(DirectoryPublisher(tmp_path / "job_release"), [(read_wheel_row(path, PASSED), path)])
+    return tmp_path / "job_release"
 
 
 def test_the_wheel_named_flash_attn_passes_its_gates_and_is_in_an_index_of_its_own(cache: Path, tmp_path: Path) -> None:
@@ -399,13 +344,6 @@ def test_the_wheel_named_flash_attn_passes_its_gates_and_is_in_an_index_of_its_o
     assert (row.project, row.version, row.cell, row.index_key) == ("flash-attn", "2.6.3+fallback", None, ("fallback",))
     assert unverified_reason(row.model_copy(update={"gates": ()}), is_published=False)
 
-    kernels = row.model_copy(
-        update={"version": "2.8.3", "label": "rocm72torch2.13", "filename": "flash_attn-2.8.3.whl"}
-    )
-    pages = render_index([row, kernels])
-    assert [path for path, page in pages.items() if made.name.encode() in page] == [
-        "simple/fallback/flash-attn/index.html"
-    ]
     assert "; the flash-attn of these only simple/fallback/." in packages_page(machine.matrix, [row])
 
     tamper(made, {"flash_attn/bert_padding.py": b""})
@@ -413,26 +351,17 @@ def test_the_wheel_named_flash_attn_passes_its_gates_and_is_in_an_index_of_its_o
     assert {result.gate for result in results if result.findings} == {"record", "contents"}
 
 
-def test_the_gates_of_a_row_are_checked_again_on_its_file(
-    checkout: Path, job_release: Callable[..., Path], given: Context
+def test_the_gates_of_a_row_are_checked_again_on_its_file_unless_this_checkout_is_of_another_version(
+    checkout: Path, job_release: Path, given: Context, caplog: pytest.LogCaptureFixture
 ) -> None:
-    folder = job_release()
     append_to_package(checkout, "# changed later")
     newer = read_fallback_project()
     write_wheel(plain_folder(NAME, newer.version, newer.identity, given.cache), newer)
     with pytest.raises(VerificationError, match=r"contents: "):
-        read_additions(folder, context=given)
-
-
-def test_a_row_of_an_older_checkout_is_skipped(
-    checkout: Path, job_release: Callable[..., Path], given: Context, caplog: pytest.LogCaptureFixture
-) -> None:
-    """This checkout lacks the sources to compare it with; the cells of the directory are published without it."""
-    folder = job_release()
-    path = checkout / "pyproject.toml"
-    path.write_text(path.read_text().replace('"0.1.0"', '"0.2.0"'))
+        read_additions(job_release, context=given)
+    set_version(checkout, "0.2.0")  # whose sources are not there to compare it with; cells are published without it
     with caplog.at_level("INFO"):
-        assert read_additions(folder, context=given) == ()
+        assert read_additions(job_release, context=given) == ()
     assert "skipping flash_attention_amd-0.1.0" in caplog.text
 
 
@@ -448,11 +377,10 @@ def test_it_is_missing_until_a_release_has_its_version(
     assert missing() == [project.filename]
     publish(publisher, [as_addition(write_wheel(tmp_path / "made", project), PASSED)])
     assert missing() == []
-    path = checkout / "pyproject.toml"
-    path.write_text(path.read_text().replace('"0.1.0"', '"0.2.0"'))
+    set_version(checkout, "0.2.0")
     assert missing() == [read_fallback_project().filename]
     (publisher.wheels_dir / project.filename).unlink()
-    path.write_text(path.read_text().replace('"0.2.0"', '"0.1.0"'))
+    set_version(checkout, "0.1.0")
     assert missing() == [project.filename]
 
 
@@ -472,6 +400,13 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return found
 
 
+def run(given: Context, folder: Path, to_build: tuple[Cell, ...] = (TRITON,)) -> tuple[Failure, ...]:
+    """Run the Triton cell, which is published unless it is to be built."""
+    published = () if to_build else (TRITON,)
+    worklist = Worklist(to_build=to_build, published=published, unbuildable=())
+    return run_worklist(local_executor(given), worklist, DirectoryPublisher(folder), context=given)
+
+
 def test_its_failure_is_reported_and_does_not_stop_the_cells(
     given: Context, started: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -479,47 +414,29 @@ def test_its_failure_is_reported_and_does_not_stop_the_cells(
         raise BuildError("no CPU torch", "for this Python", "run with another")
 
     monkeypatch.setattr("wheelfactory.build.fallback.make_build_environment", no_torch)
-    worklist = Worklist(to_build=(TRITON,), published=(), unbuildable=())
-    failures = run_worklist(local_executor(given), worklist, DirectoryPublisher(tmp_path / "release"), context=given)
+    failures = run(given, tmp_path / "release")
     assert started == [TRITON.id]
-    assert [(failure.name, failure.error.what) for failure in failures] == [
-        (name, "no CPU torch") for name in OFFERED_PRODUCTS
-    ]
+    assert [(one.name, one.error.what) for one in failures] == [(name, "no CPU torch") for name in OFFERED_PRODUCTS]
     assert exit_code(failures) == BUILD_FAILED
 
 
-@pytest.fixture
-def built_after(started: list[str], monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
-    """The cells that were started when it was built, for each time; nothing is built."""
-    found: list[list[str]] = []
+def test_it_is_built_after_the_cells_also_by_a_later_run_but_not_when_the_time_is_up(
+    given: Context, started: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    built_after: list[list[str]] = []
 
     def build_none(
         _pipeline: CellPipeline, _executor: Executor, projects: Iterable[PinnedProject]
     ) -> Iterator[Failure]:
-        found.extend(list(started) for _ in projects)
+        built_after.extend(list(started) for _ in projects)
         return iter(())
 
     monkeypatch.setattr(CellPipeline, "add_products", build_none)
-    return found
-
-
-@pytest.mark.parametrize("is_interrupted", [False, True])
-def test_it_is_built_after_the_cells_and_by_the_next_run_if_the_first_was_interrupted_before_it(
-    given: Context, built_after: list[list[str]], tmp_path: Path, is_interrupted: bool
-) -> None:
-    to_build, published = ((), (TRITON,)) if is_interrupted else ((TRITON,), ())
-    worklist = Worklist(to_build=to_build, published=published, unbuildable=())
-    assert run_worklist(local_executor(given), worklist, DirectoryPublisher(tmp_path / "release"), context=given) == ()
-    assert built_after == [[cell.id for cell in to_build]] * len(OFFERED_PRODUCTS)
-
-
-def test_it_is_not_built_when_the_time_is_up(
-    given: Context, built_after: list[list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    assert run(given, tmp_path / "interrupted", to_build=()) == ()
+    assert run(given, tmp_path / "release") == ()
+    assert built_after == [[]] * len(OFFERED_PRODUCTS) + [[TRITON.id]] * len(OFFERED_PRODUCTS)
+    built_after.clear()
     late = Failure(TRITON.id, RunAgainError("time limit reached", "setup.py", "run the same command again"))
     monkeypatch.setattr(running, "build_in_parallel", lambda *_: [late])
-    worklist = Worklist(to_build=(TRITON,), published=(), unbuildable=())
-    assert run_worklist(local_executor(given), worklist, DirectoryPublisher(tmp_path / "release"), context=given) == (
-        late,
-    )
+    assert run(given, tmp_path / "late") == (late,)
     assert built_after == []

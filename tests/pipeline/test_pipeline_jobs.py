@@ -13,14 +13,7 @@ from wheelfactory.core.cell import OFFERED_PRODUCTS
 from wheelfactory.core.errors import InputError
 from wheelfactory.kernels.kernel_set import group_kernel_sets, sets_of_cell, stored_set_name
 from wheelfactory.matrix.expand import expand
-from wheelfactory.pipeline.jobs import (
-    CellJob,
-    WorkflowJobs,
-    batch_matrix,
-    kernel_entries,
-    make_jobs,
-    proof_entries,
-)
+from wheelfactory.pipeline.jobs import CellJob, WorkflowJobs, batch_matrix, kernel_entries, make_jobs, proof_entries
 
 MATRIX = small_matrix()
 CELLS = expand(MATRIX).cells
@@ -80,14 +73,7 @@ def test_a_set_whose_shards_exceed_one_matrix_waits_for_the_next_run(
     assert not any(item.stored for item in jobs.kernel_sets)
 
 
-def test_every_cell_is_in_one_batch_and_each_offered_product_is_another() -> None:
-    batches = json.loads(batch_matrix(jobs_of().cells))["include"]
-    names = [name for entry in batches for name in entry["cells"].split()]
-    assert sorted(names) == sorted([*(cell.id for cell in CELLS), *OFFERED_PRODUCTS])
-    assert batches[-2] == {"batch": "flash-attention-amd", "cells": "flash-attention-amd", "kernel-sets": ""}
-
-
-def test_a_batch_names_the_kernel_sets_of_its_cells_once() -> None:
+def test_a_batch_names_the_kernel_sets_of_its_cells_once_and_each_offered_product_is_another() -> None:
     names = [f"fa2.8.3-rocm7.2-torch2.13.0-cp31{number}-ck" for number in range(4)]
     triton = "fa2.8.3-rocm7.2-torch2.13.0-py3-triton"
     cells = [
@@ -97,28 +83,20 @@ def test_a_batch_names_the_kernel_sets_of_its_cells_once() -> None:
         CellJob(id=triton, batch="triton-1"),
         CellJob(id=names[3], batch="ck-1"),
     ]
-    assert [
-        (entry["batch"], entry["cells"], entry["kernel-sets"]) for entry in json.loads(batch_matrix(cells))["include"]
-    ] == [
+    assert [tuple(entry.values()) for entry in json.loads(batch_matrix(cells))["include"]] == [
         ("ck-1", " ".join(names), "a b c"),
         ("triton-1", triton, ""),
         *((name, name, "") for name in OFFERED_PRODUCTS),
     ]
 
 
-def test_the_jobs_file_round_trips(tmp_path: Path) -> None:
+def test_the_jobs_file_round_trips_and_a_missing_or_other_file_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "jobs.json"
+    with pytest.raises(InputError, match=r"cannot read the jobs file: .*jobs\.json \(No such file") as caught:
+        WorkflowJobs.read(path)
+    assert "wheelfactory ci jobs" in caught.value.hint
     jobs_of().write(path)
     assert WorkflowJobs.read(path) == jobs_of()
-
-
-def test_a_missing_jobs_file_is_an_error_with_the_command_that_writes_it(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"cannot read the jobs file: .*jobs\.json \(No such file") as caught:
-        WorkflowJobs.read(tmp_path / "jobs.json")
-    assert "wheelfactory ci jobs" in caught.value.hint
-
-
-def test_another_file_is_not_a_jobs_file(tmp_path: Path) -> None:
-    (tmp_path / "jobs.json").write_text('{"cells":[]}')
+    path.write_text('{"cells":[]}')
     with pytest.raises(InputError, match=r"not a jobs file: .*jobs\.json: "):
-        WorkflowJobs.read(tmp_path / "jobs.json")
+        WorkflowJobs.read(path)

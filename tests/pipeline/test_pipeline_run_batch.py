@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -21,6 +22,7 @@ from wheelfactory.kernels.setup_env import FULL_SCOPE, CompileScope
 from wheelfactory.matrix.facts import Context
 from wheelfactory.pipeline import run_batch
 from wheelfactory.pipeline.build import build_cell
+from wheelfactory.pipeline.run import Failure
 from wheelfactory.pipeline.run_batch import build_batch, find_wheels, prove_batch, verify_batch
 from wheelfactory.release.manifest import read_manifest
 from wheelfactory.verify.gates import GATES
@@ -37,6 +39,8 @@ SAME_ENVIRONMENT = Cell.parse("fa2.6.3-rocm6.4-torch2.9.1-cp311-ck")
 class Machine:
     """An executor that remembers whose environment was removed; builds and gates are stand-ins."""
 
+    context: Context
+    wheels: Path
     discarded: list[str] = field(default_factory=list)
     built: list[str] = field(default_factory=list)
     verified: list[str] = field(default_factory=list)
@@ -48,100 +52,96 @@ class Machine:
     def find_gate_host(self, cell: Cell) -> None:
         return None
 
-    def build(self, executor: object, cell: Cell, folder: Path, *_: object, **__: object) -> Path:
+    def build_cell(self, executor: object, cell: Cell, folder: Path, *_: object, **__: object) -> Path:
         if cell.id in self.failing:
             raise BuildError("build failed", cell.id, "read the log")
         self.built.append(cell.id)
         return finished_wheel(folder, cell)
 
-    def verify(self, path: Path, cell: Cell | None, *_: object, **given: Any) -> tuple[GateResult, ...]:
+    def verify_wheel(self, path: Path, cell: Cell | None, *_: object, **given: Any) -> tuple[GateResult, ...]:
         assert cell
         if cell.id in self.failing:
             raise BuildError("cannot install torch", cell.id, "try again")
         self.verified.append(cell.id)
         return passed_gates(cell.id)
 
-    @property
-    def executor(self) -> Executor:
-        return cast(Executor, self)
+    def build(self, *cells: Cell, scope: CompileScope = FULL_SCOPE) -> tuple[Failure, ...]:
+        names = [cell.id for cell in cells]
+        return build_batch(cast(Executor, self), names, self.wheels, scope, context=self.context)
+
+    def verify(self, *cells: Cell, scope: CompileScope = FULL_SCOPE, rebuild_all: bool = False) -> tuple[Failure, ...]:
+        names, rows = [cell.id for cell in cells], self.wheels / "rows"
+        return verify_batch(
+            cast(Executor, self), names, self.wheels, rows, scope, rebuild_all=rebuild_all, context=self.context
+        )
 
 
 @pytest.fixture
-def given(tmp_path: Path) -> Context:
-    return small_machine(tmp_path / "cache")
-
-
-@pytest.fixture
-def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
-    made = Machine()
-    monkeypatch.setattr(run_batch, "build_cell", made.build)
-    monkeypatch.setattr(run_batch, "verify", made.verify)
+def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Machine:
+    made = Machine(small_machine(tmp_path / "cache"), tmp_path / "wheels")
+    monkeypatch.setattr(run_batch, "build_cell", made.build_cell)
+    monkeypatch.setattr(run_batch, "verify", made.verify_wheel)
     return made
 
 
-def test_a_cell_that_fails_stops_no_other(machine: Machine, given: Context, tmp_path: Path) -> None:
+def test_a_cell_that_fails_stops_no_other_and_a_repeated_build_makes_only_what_is_missing(machine: Machine) -> None:
     machine.failing = frozenset({CK.id})
-    names = [CK.id, OTHER.id, TRITON.id]
-    failures = build_batch(machine.executor, names, tmp_path, FULL_SCOPE, context=given)
+    failures = machine.build(CK, OTHER, TRITON)
     assert [(failure.name, failure.error.what) for failure in failures] == [(CK.id, "build failed")]
-    assert sorted(find_wheels(tmp_path)) == sorted([OTHER.id, TRITON.id])
-
-
-def test_a_repeated_build_makes_only_what_is_missing(machine: Machine, given: Context, tmp_path: Path) -> None:
-    finished_wheel(tmp_path, OTHER)
-    assert build_batch(machine.executor, [CK.id, OTHER.id], tmp_path, FULL_SCOPE, context=given) == ()
+    assert sorted(find_wheels(machine.wheels)) == sorted([OTHER.id, TRITON.id])
+    machine.failing = frozenset()
+    machine.built.clear()
+    assert machine.build(CK, OTHER, TRITON) == ()
     assert machine.built == [CK.id]
 
 
 def test_after_the_deadline_no_cell_is_begun_and_a_repeated_build_continues(
-    machine: Machine, given: Context, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = iter((10.0, 20.0))
-    monkeypatch.setattr("wheelfactory.pipeline.run_batch.time.time", lambda: next(clock))
-    names = [CK.id, OTHER.id, TRITON.id]
-    (failure,) = build_batch(machine.executor, names, tmp_path, CompileScope(deadline=15), context=given)
+    monkeypatch.setattr("wheelfactory.pipeline.run_batch.time", SimpleNamespace(time=lambda: next(clock)))
+    (failure,) = machine.build(CK, OTHER, TRITON, scope=CompileScope(deadline=15))
     assert isinstance(failure.error, RunAgainError)
     assert failure.error.which == f"{OTHER.id} and 1 after it"
-    assert list(find_wheels(tmp_path)) == [CK.id]
-    assert build_batch(machine.executor, names, tmp_path, FULL_SCOPE, context=given) == ()
-    assert machine.built == names
+    assert list(find_wheels(machine.wheels)) == [CK.id]
+    assert machine.build(CK, OTHER, TRITON) == ()
+    assert machine.built == [CK.id, OTHER.id, TRITON.id]
 
 
-def test_an_environment_is_removed_after_its_last_cell(machine: Machine, given: Context, tmp_path: Path) -> None:
+def test_an_environment_is_removed_after_its_last_cell(machine: Machine) -> None:
     machine.failing = frozenset({OTHER.id})
-    names = [CK.id, SAME_ENVIRONMENT.id, OTHER.id, TRITON.id, CK.id]
-    build_batch(machine.executor, names, tmp_path, FULL_SCOPE, context=given)
+    machine.build(CK, SAME_ENVIRONMENT, OTHER, TRITON, CK)
     # also after a failure; Triton cells share one environment, which stays
     assert machine.discarded == [SAME_ENVIRONMENT.id, OTHER.id, CK.id]
 
 
-def test_a_replacement_gets_its_letter(given: Context, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_replacement_gets_its_letter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     raw, source = make_wheel(tmp_path), Source(tmp_path / "sources", "sha256:" + "a" * 64, 0)
     monkeypatch.setattr("wheelfactory.pipeline.build.fetch_source", lambda *_: source)
     monkeypatch.setattr("wheelfactory.pipeline.build._raw_triton_wheel", lambda *_: raw)
-    given = replace(given, replacements={TRITON.id: 2})
+    given = replace(small_machine(tmp_path / "cache"), replacements={TRITON.id: 2})
     path = build_cell(local_executor(given), TRITON, tmp_path / "built", ignore_progress, context=given)
     record = read_build_record(Wheel.open(path))
     assert (path.name.split("-")[2], record and record.build) == ("0b", "0b")
 
 
-def test_time_that_is_up_for_one_cell_is_up_for_the_others(
-    machine: Machine, given: Context, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_time_that_is_up_for_one_cell_is_up_for_the_others(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     def out_of_time(executor: object, cell: Cell, *_: object, **__: object) -> None:
         raise RunAgainError("time limit reached", cell.id, "run it again")
 
     monkeypatch.setattr(run_batch, "build_cell", out_of_time)
-    failures = build_batch(machine.executor, [CK.id, OTHER.id], tmp_path, FULL_SCOPE, context=given)
-    assert [failure.name for failure in failures] == [CK.id]
+    assert [failure.name for failure in machine.build(CK, OTHER)] == [CK.id]
 
 
-def test_each_verified_wheel_has_a_manifest_of_its_own(machine: Machine, given: Context, tmp_path: Path) -> None:
-    wheels, rows = tmp_path / "wheels", tmp_path / "rows"
-    paths = {cell.id: finished_wheel(wheels, cell) for cell in (CK, OTHER)}
+def test_each_verified_wheel_has_a_manifest_of_its_own_and_is_verified_though_it_has_one(machine: Machine) -> None:
+    """Rows of an earlier attempt would be an artifact, which any job can replace."""
+    paths = {cell.id: finished_wheel(machine.wheels, cell) for cell in (CK, OTHER)}
     machine.failing = frozenset({OTHER.id})
-    failures = verify_batch(machine.executor, [CK.id, OTHER.id, TRITON.id], wheels, rows, context=given)
-    assert [failure.name for failure in failures] == [OTHER.id], "TRITON was not built, which its build job reports"
+    for _ in range(2):
+        failures = machine.verify(CK, OTHER, TRITON)
+        assert [failure.name for failure in failures] == [OTHER.id], "TRITON was not built, as its build job reports"
+    assert machine.verified == [CK.id, CK.id]
+    rows = machine.wheels / "rows"
     assert [path.name for path in rows.iterdir()] == [CK.id]
     (row,) = read_manifest(rows / CK.id)
     assert (row.cell, row.filename) == (CK.id, paths[CK.id].name)
@@ -149,43 +149,31 @@ def test_each_verified_wheel_has_a_manifest_of_its_own(machine: Machine, given: 
 
 
 def test_each_wheel_of_a_batch_is_compared_with_the_torches_of_all_others(
-    machine: Machine, given: Context, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The gate of each cell keeps the symbols of its torch; here it only does that."""
     exports = {"2.9.1": ("_ZN3c104warnEv",), "2.13.0": ("_ZN3c104warnEv", "_ZN3c103newEv")}
     cells = [replace(CK, torch=torch) for torch in exports]
-    wheels, rows = tmp_path / "wheels", tmp_path / "rows"
     for cell, needed in zip(cells, exports.values(), strict=True):
-        finished_wheel(wheels, cell, members=payload(cell, undefined=needed))
+        finished_wheel(machine.wheels, cell, members=payload(cell, undefined=needed))
 
     def verify(_path: Path, cell: Cell, *_: object, **__: object) -> tuple[GateResult, ...]:
-        write_atomic(symbols_path(given.cache, cell), "\n".join(exports[cell.torch]).encode())
+        write_atomic(symbols_path(machine.context.cache, cell), "\n".join(exports[cell.torch]).encode())
         return passed_gates(cell.id)
 
     monkeypatch.setattr(run_batch, "verify", verify)
-    assert not verify_batch(machine.executor, [cell.id for cell in cells], wheels, rows, context=given)
-    found = [read_manifest(rows / cell.id)[0].other_torches for cell in cells]
+    assert not machine.verify(*cells)
+    found = [read_manifest(machine.wheels / "rows" / cell.id)[0].other_torches for cell in cells]
     assert found == [("2.13",), ()]
-
-
-def test_a_row_that_is_there_already_is_no_reason_to_skip_a_wheel(
-    machine: Machine, given: Context, tmp_path: Path
-) -> None:
-    """Rows of an earlier attempt would be an artifact, which any job can replace."""
-    wheels, rows = tmp_path / "wheels", tmp_path / "rows"
-    finished_wheel(wheels, CK)
-    for _ in range(2):
-        verify_batch(machine.executor, [CK.id], wheels, rows, context=given)
-    assert machine.verified == [CK.id, CK.id]
 
 
 @pytest.mark.parametrize(("rebuild_all", "count"), [(False, 1), (True, 2)])
 def test_with_archives_one_compiled_wheel_or_each_is_built_again_and_compared(
-    rebuild_all: bool, count: int, machine: Machine, given: Context, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    rebuild_all: bool, count: int, machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    wheels, cells, again = tmp_path / "wheels", (CK, OTHER, TRITON), list[str]()
+    cells, again = (CK, OTHER, TRITON), list[str]()
     for cell in cells:
-        finished_wheel(wheels, cell)
+        finished_wheel(machine.wheels, cell)
 
     def rebuild(path: Path, cell: Cell, *_: object, **__: object) -> GateResult:
         assert len(machine.verified) < len(cells), "before code of the wheel runs"
@@ -193,20 +181,12 @@ def test_with_archives_one_compiled_wheel_or_each_is_built_again_and_compared(
         return GateResult(gate="rebuild", status=Status.FAILED)
 
     monkeypatch.setattr(run_batch, "check_rebuild", rebuild)
-    scope = CompileScope(archives=tmp_path)
-    failures = verify_batch(
-        *(machine.executor, [cell.id for cell in cells], wheels, tmp_path / "rows"),
-        scope=scope,
-        rebuild_all=rebuild_all,
-        context=given,
-    )
+    failures = machine.verify(*cells, scope=CompileScope(archives=tmp_path), rebuild_all=rebuild_all)
     assert (len(again), TRITON.id in again) == (count, False)
     assert [failure.name for failure in failures] == again, "its row is not written"
 
 
-def test_the_slow_gates_run_after_those_that_only_read(
-    machine: Machine, given: Context, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_slow_gates_run_after_those_that_only_read(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     gates: list[str] = []
 
     def recorded(path: Path, cell: Cell, **more: Any) -> tuple[GateResult, ...]:
@@ -214,14 +194,14 @@ def test_the_slow_gates_run_after_those_that_only_read(
         return passed_gates(cell.id)
 
     monkeypatch.setattr(run_batch, "verify", recorded)
-    finished_wheel(tmp_path, TRITON)
-    assert prove_batch(machine.executor, [TRITON.id, CK.id], tmp_path, context=given) == ()
+    finished_wheel(machine.wheels, TRITON)
+    assert prove_batch(cast(Executor, machine), [TRITON.id, CK.id], machine.wheels, context=machine.context) == ()
     assert gates[:3] == ["identity", "record", "contents"]
     assert gates[-1] == "emulation"
     assert "import" not in gates
 
 
-def test_other_files_are_no_wheels_of_a_cell(given: Context, tmp_path: Path) -> None:
+def test_other_files_are_no_wheels_of_a_cell(tmp_path: Path) -> None:
     finished_wheel(tmp_path, CK)
     (tmp_path / "flash_attn-1.0-py3-none-any.whl").write_bytes(b"damaged")
     finished_wheel(tmp_path, name="flash_attention_amd", version="0.1")

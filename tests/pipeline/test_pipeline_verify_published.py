@@ -91,9 +91,10 @@ def unable(*_: object, **__: object) -> tuple[GateResult, ...]:
 @pytest.mark.parametrize(
     ("gates", "kind", "hint"),
     [
-        pytest.param(failing, VerificationError, "the published wheel was not changed; if ", id="wrong numbers"),
-        pytest.param(unable, BuildError, "run with another Python", id="cannot be checked here"),
+        (failing, VerificationError, "the published wheel was not changed; if "),
+        (unable, BuildError, "run with another Python"),
     ],
+    ids=["wrong numbers", "cannot be checked here"],
 )
 def test_a_wheel_that_stays_unverified_is_a_failure_and_keeps_its_row(
     given: Context,

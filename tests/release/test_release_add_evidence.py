@@ -16,7 +16,7 @@ from wheelfactory.gpu.validate.report import Validation
 from wheelfactory.release.additions import read_wheel_row
 from wheelfactory.release.directory import DirectoryPublisher
 from wheelfactory.release.evidence import as_evidence
-from wheelfactory.release.manifest import WheelRow, read_manifest, verified_archs
+from wheelfactory.release.manifest import WheelRow, read_manifest
 from wheelfactory.release.transaction import add_evidence, publish
 from wheelfactory.verify.result import Status
 
@@ -54,9 +54,10 @@ def test_the_row_of_the_wheel_carries_it_and_nothing_else_changes(folder: Path) 
     assert {name for name in after if after[name] != before.get(name)} == {MANIFEST_NAME}
 
 
-def test_several_reports_are_added_at_once_each_to_its_wheel(folder: Path) -> None:
+def test_several_reports_are_added_at_once_each_to_its_wheel(folder: Path, tmp_path: Path) -> None:
     one, other = row_at(folder), row_at(folder, OTHER_CELL)
     add(folder, amd_validation(one), nvidia_validation(other), nvidia_validation(one))
+    publish(DirectoryPublisher(folder), [(read_wheel_row(tmp_path / "made" / one.filename), None)])  # which keeps it
     assert [piece.device for piece in row_at(folder).evidence] == ["AMD Instinct MI300X", "NVIDIA H200"]
     assert [piece.is_test_mode for piece in row_at(folder, OTHER_CELL).evidence] == [True]
 
@@ -74,42 +75,21 @@ def test_of_several_for_one_wheel_arch_and_mode_the_newest_stays(folder: Path, o
     assert [piece.time for piece in row_at(folder).evidence] == [LATER, TIME]
 
 
-def refusals(row: WheelRow) -> dict[str, tuple[Validation, str]]:
-    """Reports that are refused for a release with this row, with the error of each."""
-    other = row.model_copy(update={"sha256": "0" * 64})
+def test_one_bad_report_stops_them_all(folder: Path) -> None:
+    row, before = row_at(folder), content_of(folder)
     failed = CASES[0].model_copy(update={"status": Status.FAILED})
-    return {
-        "other bytes": (amd_validation(other), f"the validated file differs from the published one: {row.filename}"),
-        "another file": (
-            amd_validation(other.model_copy(update={"filename": "another.whl"})),
-            "cannot add evidence to a wheel that is not published: another.whl",
-        ),
-        "an installed one": (
-            amd_validation(),
-            "cannot add evidence to a wheel that is not published: flash-attn 2.8.3",
-        ),
-        "failed": (
-            amd_validation(row, cases=(failed,)),
-            f"not evidence: {row.filename} on AMD Instinct MI300X (failed: ",
-        ),
-    }
-
-
-@pytest.mark.parametrize("kind", ["other bytes", "another file", "an installed one", "failed"])
-def test_one_bad_report_stops_them_all(folder: Path, kind: str) -> None:
-    bad, message = refusals(row_at(folder))[kind]
-    before = content_of(folder)
-    with pytest.raises((InputError, PublishError)) as refused:
-        add(folder, amd_validation(row_at(folder)), bad)
-    assert str(refused.value).startswith(message)
-    assert content_of(folder) == before
-
-
-def test_a_yank_keeps_the_evidence_and_so_does_publishing_again(folder: Path, tmp_path: Path) -> None:
-    row = row_at(folder)
-    add(folder, amd_validation(row))
-    publish(DirectoryPublisher(folder), [(read_wheel_row(tmp_path / "made" / row.filename), None)])
-    assert verified_archs(row_at(folder)) == ("gfx942",)
+    unpublished = "cannot add evidence to a wheel that is not published:"
+    for changes, of_report, message in (
+        ({"sha256": "0" * 64}, {}, f"the validated file differs from the published one: {row.filename}"),
+        ({"sha256": "0" * 64, "filename": "another.whl"}, {}, f"{unpublished} another.whl"),
+        (None, {}, f"{unpublished} flash-attn 2.8.3"),  # an installed one
+        ({}, {"cases": (failed,)}, f"not evidence: {row.filename} on AMD Instinct MI300X (failed: "),
+    ):
+        bad = amd_validation(*([] if changes is None else [row.model_copy(update=changes)]), **of_report)
+        with pytest.raises((InputError, PublishError)) as refused:
+            add(folder, amd_validation(row), bad)
+        assert str(refused.value).startswith(message)
+        assert content_of(folder) == before
 
 
 @pytest.fixture

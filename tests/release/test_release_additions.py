@@ -65,36 +65,25 @@ def released(given: Context, publisher: DirectoryPublisher, tmp_path: Path) -> P
     return publisher.wheels_dir / wheel.name
 
 
-@pytest.mark.usefixtures("released")
-def test_an_existing_dependency_is_not_added_again(given: Context, publisher: DirectoryPublisher) -> None:
-    assert list(missing(given, publisher)) == []
-
-
-def test_a_dependency_whose_file_is_gone_is_put_back(
+def test_a_dependency_is_added_again_only_if_its_file_is_gone(
     given: Context, publisher: DirectoryPublisher, released: Path
 ) -> None:
+    assert list(missing(given, publisher)) == []
     released.with_name("einops-0.8.2-py3-none-any.whl").unlink()
     publish(publisher, missing(given, publisher))
     assert released.with_name("einops-0.8.2-py3-none-any.whl").is_file()
 
 
+NOT_RUN = GateResult(gate="import", status=Status.NOT_RUN, detail="no torch")
+REFUSED = GateResult.from_findings("identity", [Finding(file="WHEEL", expected="a", found="b", remedy="c")])
+
+
 @pytest.mark.parametrize(
     ("results", "line"),
     [
-        pytest.param((), "", id="no gate looked at it"),
-        pytest.param(
-            (*PASSED, GateResult(gate="import", status=Status.NOT_RUN, detail="no torch")),
-            "import: not run (no torch)",
-            id="a gate did not run",
-        ),
-        pytest.param(
-            (
-                GateResult.from_findings("identity", [Finding(file="WHEEL", expected="a", found="b", remedy="c")]),
-                *PASSED[1:],
-            ),
-            "identity: WHEEL: expected a, found b (c)",
-            id="a gate refused",
-        ),
+        ((), ""),
+        ((*PASSED, NOT_RUN), "import: not run (no torch)"),
+        ((REFUSED, *PASSED[1:]), "identity: WHEEL: expected a, found b (c)"),
     ],
 )
 def test_a_wheel_that_did_not_pass_every_gate_is_no_addition(
@@ -116,11 +105,11 @@ def make_quick(publisher: DirectoryPublisher, **changes: object) -> WheelRow:
 @pytest.mark.parametrize(
     ("change", "quick", "done"),
     [
-        pytest.param("none", False, "published", id="a published cell is not built again"),
-        pytest.param("quick", False, "to_verify", id="a full run verifies a wheel of a quick run"),
-        pytest.param("quick", True, "published", id="a quick run does not"),
-        pytest.param("yanked", False, "to_build", id="a yanked wheel is replaced, and not verified any more"),
-        pytest.param("lost", False, "to_build", id="a wheel whose file is gone is replaced"),
+        ("none", False, "published"),
+        ("quick", False, "to_verify"),  # a full run verifies a wheel of a quick run
+        ("quick", True, "published"),
+        ("yanked", False, "to_build"),  # and not verified any more
+        ("lost", False, "to_build"),
     ],
 )
 def test_what_is_done_for_a_published_cell(

@@ -6,6 +6,7 @@ import base64
 import hashlib
 import json
 import os
+import re
 import socket
 import tarfile
 from collections.abc import Callable
@@ -51,12 +52,6 @@ def finding_of(result: GateResult) -> str:
     return f"expected {finding.expected}, found {finding.found}"
 
 
-def changed(bundle: bytes, change: Callable[[dict[str, Any]], None]) -> bytes:
-    document = json.loads(bundle)
-    change(document)
-    return json.dumps(document).encode()
-
-
 def test_a_wheel_that_the_release_workflow_signed_is_accepted(sigstore: FakeSigstore) -> None:
     result = check(sigstore.sign({WHEEL: SHA256}))
     assert (result.status, result.findings) == (Status.PASSED, ())
@@ -77,64 +72,38 @@ def test_owner_and_repository_are_compared_as_github_does_in_any_case(sigstore: 
     assert check(sigstore.sign({WHEEL: SHA256}, signer), "someone/Wheels").status is Status.PASSED
 
 
+ELSEWHERE = "https://github.com/else/wheels"
+OTHER_CI = f"{HOME}/.github/workflows/ci.yml"
+OF_WORKFLOW, OF_RUN = f"expected signed by {RELEASE_WORKFLOW}, found", f"expected signed by a run in {HOME}, found"
+BY_GITHUB = "expected signed by a workflow run, vouched for by https://token.actions.githubusercontent.com, found"
+AT_REF = "expected signed by a run at refs/tags/v* or refs/heads/main, found a run at"
+
+
 @pytest.mark.parametrize(
     ("signer", "finding"),
     [
-        pytest.param(
-            other(workflow="https://github.com/else/wheels/.github/workflows/_publish.yml@refs/tags/v1"),
-            f"expected signed by {RELEASE_WORKFLOW}, found https://github.com/else/wheels/",
-            id="the workflow of another repository",
-        ),
-        pytest.param(
-            other(workflow=f"{HOME}-2/.github/workflows/_publish.yml@refs/tags/v1"),
-            f"expected signed by {RELEASE_WORKFLOW}, found {HOME}-2/",
-            id="a repository whose name begins as this one's",
-        ),
-        pytest.param(
-            other(workflow=f"{HOME}/.github/workflows/ci.yml@refs/tags/v1"),
-            f"expected signed by {RELEASE_WORKFLOW}, found {HOME}/.github/workflows/ci.yml@",
-            id="another workflow of the repository",
-        ),
-        pytest.param(
-            other(workflow=f"{HOME}/.github/workflows/ci.yml/.github/workflows/_publish.yml@refs/tags/v1"),
-            f"expected signed by {RELEASE_WORKFLOW}, found {HOME}/.github/workflows/ci.yml/",
-            id="a path that ends as the workflow's",
-        ),
-        pytest.param(
-            other(repository="https://github.com/else/wheels"),
-            f"expected signed by a run in {HOME}, found a run in https://github.com/else/wheels",
-            id="a run of another repository that calls this workflow",
-        ),
+        # the workflow of another repository, of one whose name begins as this one's, and another of this one
+        (other(workflow=f"{ELSEWHERE}/{PUBLISH_WORKFLOW}@refs/tags/v1"), f"{OF_WORKFLOW} {ELSEWHERE}/"),
+        (other(workflow=f"{HOME}-2/{PUBLISH_WORKFLOW}@refs/tags/v1"), f"{OF_WORKFLOW} {HOME}-2/"),
+        (other(workflow=f"{OTHER_CI}@refs/tags/v1"), f"{OF_WORKFLOW} {OTHER_CI}@"),
+        # a path that ends as the workflow's
+        (other(workflow=f"{OTHER_CI}/{PUBLISH_WORKFLOW}@refs/tags/v1"), f"{OF_WORKFLOW} {OTHER_CI}/"),
+        # a run of another repository that calls this workflow
+        (other(repository=ELSEWHERE), f"{OF_RUN} a run in {ELSEWHERE}"),
         *(
-            pytest.param(
-                other(workflow=f"{RELEASE_WORKFLOW}@{ref}", ref=of_run),
-                f"expected signed by a run at refs/tags/v* or refs/heads/main, found a run at {wrong}",
-                id=f"{ref} {of_run}",
-            )
-            for ref, of_run, wrong in (
-                ("refs/heads/dev", "refs/heads/dev", "refs/heads/dev"),
-                ("refs/pull/7/merge", "refs/pull/7/merge", "refs/pull/7/merge"),
-                ("refs/heads/main", "refs/heads/dev", "refs/heads/dev"),
-                ("refs/tags/x", "refs/tags/x", "refs/tags/x"),
-                ("refs/heads/main", "", "no ref"),
+            (other(workflow=f"{RELEASE_WORKFLOW}@{ref}", ref=of_run), f"{AT_REF} {of_run or 'no ref'}")
+            for ref, of_run in (
+                ("refs/heads/dev", "refs/heads/dev"),
+                ("refs/pull/7/merge", "refs/pull/7/merge"),
+                ("refs/heads/main", "refs/heads/dev"),
+                ("refs/tags/x", "refs/tags/x"),
+                ("refs/heads/main", ""),
             )
         ),
-        pytest.param(
-            other(runner="self-hosted"),
-            "expected signed by a github-hosted runner, found a self-hosted runner",
-            id="a runner that others can keep",
-        ),
-        pytest.param(
-            other(issuer="https://accounts.example"),
-            "expected signed by a workflow run, vouched for by https://token.actions.githubusercontent.com, found "
-            "https://accounts.example",
-            id="another issuer",
-        ),
-        pytest.param(
-            Signer("mailto:somebody@example.org", "", "https://accounts.example", ""),
-            "expected signed by a workflow run, ",
-            id="a person",
-        ),
+        # a runner that others can keep, another issuer, a person
+        (other(runner="self-hosted"), "expected signed by a github-hosted runner, found a self-hosted runner"),
+        (other(issuer="https://accounts.example"), f"{BY_GITHUB} https://accounts.example"),
+        (Signer("mailto:somebody@example.org", "", "https://accounts.example", ""), BY_GITHUB),
     ],
 )
 def test_another_signer_is_refused_by_name(sigstore: FakeSigstore, signer: Signer, finding: str) -> None:
@@ -149,16 +118,12 @@ def test_each_kind_of_file_has_its_own_workflow(sigstore: FakeSigstore) -> None:
     assert found.startswith(f"expected signed by {HOME}/{BUILD_WORKFLOW}, found {RELEASE_WORKFLOW}@")
 
 
-def test_a_bundle_of_an_untrusted_authority_is_refused() -> None:
-    assert finding_of(check(FakeSigstore().sign({WHEEL: SHA256}))).startswith("expected a valid bundle, found ")
-
-
-@pytest.mark.parametrize("key", ["certificate_log", "transparency_log"])
-def test_a_bundle_that_an_untrusted_log_signed_is_refused(sigstore: FakeSigstore, key: str) -> None:
+@pytest.mark.parametrize("key", ["authority", "certificate_log", "transparency_log"])
+def test_a_bundle_that_an_untrusted_authority_or_log_signed_is_refused(sigstore: FakeSigstore, key: str) -> None:
     keys = {name: getattr(sigstore, name) for name in ("authority", "certificate_log", "transparency_log")}
     forged = FakeSigstore(**{**keys, key: getattr(FakeSigstore(), key)})
     found = finding_of(check(forged.sign({WHEEL: SHA256})))
-    assert found.startswith("expected a valid bundle, found VerificationError: ")
+    assert re.match("expected a valid bundle, found (Verification|CertValidation)Error: ", found)
 
 
 def with_payload(document: dict[str, Any]) -> None:
@@ -187,8 +152,9 @@ def with_certificate(document: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("change", [with_payload, with_signature, with_time, without_log, with_certificate])
 def test_a_changed_bundle_is_refused(sigstore: FakeSigstore, change: Callable[[dict[str, Any]], None]) -> None:
-    bundle = changed(sigstore.sign({WHEEL: SHA256}), change)
-    assert finding_of(check(bundle)).startswith("expected a valid bundle, found ")
+    document = json.loads(sigstore.sign({WHEEL: SHA256}))
+    change(document)
+    assert finding_of(check(json.dumps(document).encode())).startswith("expected a valid bundle, found ")
 
 
 @pytest.mark.parametrize("data", [b"", b"{}", b"[]", b"\xff", b"null", b'{"mediaType": "\x1b[31m"}'])
@@ -202,19 +168,18 @@ def test_every_cut_of_a_bundle_is_refused(sigstore: FakeSigstore) -> None:
         finding_of(check(bundle[:end]))
 
 
-def test_another_payload_type_is_refused(sigstore: FakeSigstore) -> None:
-    found = finding_of(check(sigstore.sign({WHEEL: SHA256}, payload_type="text/plain")))
-    assert found.endswith("found ValueError: its payload is text/plain, not application/vnd.in-toto+json")
-
-
-def test_a_bundle_for_other_bytes_is_refused(sigstore: FakeSigstore) -> None:
-    found = finding_of(check(sigstore.sign({WHEEL: "b" * 64})))
-    assert found == f"expected an attestation of {WHEEL} with sha256 {SHA256}, found another sha256: {'b' * 64}"
-
-
-def test_a_bundle_for_the_same_bytes_under_another_name_is_refused(sigstore: FakeSigstore) -> None:
-    found = finding_of(check(sigstore.sign({"other-1-py3-none-any.whl": SHA256, "more-1-py3-none-any.whl": SHA256})))
-    assert found.endswith("found 2 other files")
+def test_a_bundle_for_another_type_other_bytes_or_another_name_is_refused(sigstore: FakeSigstore) -> None:
+    wanted = f"expected an attestation of {WHEEL} with sha256 {SHA256}, found"
+    others = {"other-1-py3-none-any.whl": SHA256, "more-1-py3-none-any.whl": SHA256}
+    for signed, found in (
+        (
+            sigstore.sign({WHEEL: SHA256}, payload_type="text/plain"),
+            "expected a valid bundle, found ValueError: its payload is text/plain, not application/vnd.in-toto+json",
+        ),
+        (sigstore.sign({WHEEL: "b" * 64}), f"{wanted} another sha256: {'b' * 64}"),
+        (sigstore.sign(others), f"{wanted} 2 other files"),
+    ):
+        assert finding_of(check(signed)) == found
 
 
 REAL = "agent-skill-conda-forge-0.0.21-h4616a5c_0.conda"

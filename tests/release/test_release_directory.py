@@ -13,15 +13,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from release_factory import (
-    additions,
-    content_of,
-    flash_attn_wheel,
-    make_release,
-    path_of,
-    reachable,
-    stub_wheel,
-)
+from release_factory import additions, content_of, flash_attn_wheel, make_release, path_of, reachable, stub_wheel
 from validations import amd_validation
 from wheelfactory.core.digest import file_sha256
 from wheelfactory.core.errors import PublishError
@@ -49,11 +41,10 @@ def three_wheels(tmp_path: Path, wheel: Path) -> Sequence[Path]:
 
 
 @pytest.fixture
-def folder(tmp_path: Path, wheel: Path) -> Path:
+def folder(tmp_path: Path, three_wheels: Sequence[Path]) -> Path:
     """A release with one flash-attn wheel and a dependency."""
-    made = tmp_path / "release"
-    make_release(made, [wheel, stub_wheel(tmp_path / "made", "einops", "0.8.2")])
-    return made
+    make_release(tmp_path / "release", three_wheels[:2])
+    return tmp_path / "release"
 
 
 def with_times(folder: Path) -> dict[Path, tuple[bytes, int]]:
@@ -63,30 +54,18 @@ def with_times(folder: Path) -> dict[Path, tuple[bytes, int]]:
 
 
 def test_a_release_is_wheels_metadata_sums_manifest_and_index(folder: Path) -> None:
-    flash_attn = "flash_attn-2.8.3+rocm64torch2.9triton-1-py3-none-any.whl"
-    index = "simple/rocm64/torch2.9/triton"
-    assert set(content_of(folder)) == {
-        f"wheels/{flash_attn}",
-        f"wheels/{flash_attn}.metadata",
-        "wheels/einops-0.8.2-py3-none-any.whl",
-        "wheels/einops-0.8.2-py3-none-any.whl.metadata",
-        "SHA256SUMS",
-        "manifest.jsonl",
-        "simple/index.html",
-        "simple/rocm64/index.html",
-        "simple/rocm64/torch2.9/index.html",
-        f"{index}/index.html",
-        f"{index}/flash-attn/index.html",
-        f"{index}/einops/index.html",
-    }
-
-
-def test_sha256sum_finds_every_file_as_listed(folder: Path) -> None:
+    names = ["flash_attn-2.8.3+rocm64torch2.9triton-1-py3-none-any.whl", "einops-0.8.2-py3-none-any.whl"]
+    files = {f"wheels/{name}{suffix}" for name in names for suffix in ("", ".metadata")}
+    above = ("", "rocm64/", "rocm64/torch2.9/")
+    index = ("", "flash-attn/", "einops/")
+    pages = {*above, *(f"rocm64/torch2.9/triton/{name}" for name in index)}
+    pages = {f"simple/{page}index.html" for page in pages}
+    assert set(content_of(folder)) == {*files, *pages, "SHA256SUMS", "manifest.jsonl"}
     done = subprocess.run(
         ["sha256sum", "--check", "--strict", "SHA256SUMS"], cwd=folder, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
-    assert sorted(done.stdout.splitlines()) == sorted(f"wheels/{path.name}: OK" for path in folder.glob("wheels/*"))
+    assert sorted(done.stdout.splitlines()) == sorted(f"{name}: OK" for name in files)
 
 
 def test_the_same_again_changes_no_byte_and_no_time(folder: Path, wheel: Path) -> None:
@@ -96,32 +75,26 @@ def test_the_same_again_changes_no_byte_and_no_time(folder: Path, wheel: Path) -
 
 
 @pytest.mark.parametrize("suffix", ["", ".metadata"], ids=["wheel", "metadata"])
-def test_a_published_file_that_was_changed_in_place_is_refused(folder: Path, wheel: Path, suffix: str) -> None:
-    damaged = folder / "wheels" / f"{wheel.name}{suffix}"
-    damaged.write_bytes(b"damaged")
+def test_a_published_file_is_put_back_if_lost_and_refused_if_changed_and_half_a_file_that_no_row_names_replaced(
+    folder: Path, wheel: Path, tmp_path: Path, suffix: str
+) -> None:
     before = content_of(folder)
-    with pytest.raises(PublishError, match="a published file was changed") as refused:
-        make_release(folder, [wheel])
-    assert refused.value.which == str(damaged)
-    assert "restore it" in refused.value.hint
-    assert content_of(folder) == before
-
-
-@pytest.mark.parametrize("suffix", ["", ".metadata"], ids=["wheel", "metadata"])
-def test_a_published_file_that_was_lost_is_put_back(folder: Path, wheel: Path, suffix: str) -> None:
-    before = content_of(folder)
-    (folder / "wheels" / f"{wheel.name}{suffix}").unlink()
+    path = folder / "wheels" / f"{wheel.name}{suffix}"
+    path.unlink()
     make_release(folder, [wheel])
     assert content_of(folder) == before
-
-
-@pytest.mark.parametrize("suffix", ["", ".metadata"], ids=["wheel", "metadata"])
-def test_half_a_file_that_no_row_names_is_replaced(folder: Path, tmp_path: Path, suffix: str) -> None:
     new = flash_attn_wheel(tmp_path, OTHER_CELL)
     (folder / "wheels" / f"{new.name}{suffix}").write_bytes(b"half")
     make_release(folder, [new])
     assert_holds_together(folder)
     assert len(read_manifest(folder)) == 3
+    path.write_bytes(b"damaged")
+    before = content_of(folder)
+    with pytest.raises(PublishError, match="a published file was changed") as refused:
+        make_release(folder, [wheel])
+    assert refused.value.which == str(path)
+    assert "restore it" in refused.value.hint
+    assert content_of(folder) == before
 
 
 def test_a_damaged_copy_is_not_kept(tmp_path: Path) -> None:
@@ -132,21 +105,18 @@ def test_a_damaged_copy_is_not_kept(tmp_path: Path) -> None:
     assert content_of(tmp_path) == {}
 
 
-def test_a_staged_file_is_checked_by_its_digest(folder: Path, tmp_path: Path) -> None:
+def test_a_staged_file_is_checked_by_its_digest_and_a_published_one_by_its_size(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     publisher = DirectoryPublisher(folder)
     staged = additions([flash_attn_wheel(tmp_path, OTHER_CELL)])
     row = staged[0][0]
     assert not publisher.has_wheel(row)
     stage(publisher, staged)
     assert publisher.has_wheel(row)
-    path = folder / "wheels" / row.filename
-    path.write_bytes(bytes(row.size))
+    (folder / "wheels" / row.filename).write_bytes(bytes(row.size))
     assert not publisher.has_wheel(row)
-
-
-def test_a_published_file_is_checked_by_its_size(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(directory, "file_sha256", None)  # to hash a whole release takes long
-    publisher = DirectoryPublisher(folder)
     (row, *_) = publisher.rows()
     assert publisher.has_wheel(row)
     (folder / "wheels" / row.filename).write_bytes(b"short")

@@ -38,19 +38,23 @@ def a_case(*errors: tuple[float, float], status: Status = Status.PASSED, detail:
 
 
 def test_evidence_keeps_hardware_software_and_the_nearest_result() -> None:
-    found = as_evidence(amd_validation())
+    found = as_evidence(amd_validation(hardware=MI300X.model_copy(update={"arch": "gfx942:sramecc+:xnack-"})))
     assert (found.vendor, found.device, found.arch) == ("amd", "AMD Instinct MI300X", "gfx942")
     assert (found.torch, found.hip, found.cuda, found.triton) == ("2.9.1+rocm6.4", "6.4.43482", None, "3.5.1")
     assert found.modules == ("flash_attn.flash_attn_triton_amd.interface_fa",)
     assert (found.cases, found.not_run) == (2, 1)
     assert found.nearest == NearestResult(case="fp16 d64 causal", result="dq", error=0.003, bound=0.004)
     assert (found.time, found.factory, found.is_test_mode) == (TIME, "0.1.0", False)
+    exact = amd_validation(cases=(a_case((0.0, 0.0)), a_case((0.1, 0.2))))
+    assert as_evidence(exact).nearest.bound == 0.2, "a bound that is nothing is not the nearest"
 
 
-def test_evidence_of_the_test_mode_keeps_the_dropped_options() -> None:
+def test_evidence_of_the_test_mode_keeps_the_dropped_options_and_the_fallback_needs_no_such_mode() -> None:
     found = as_evidence(nvidia_validation())
     assert (found.is_test_mode, found.dropped_launch_options) == (True, DROPPED)
     assert as_evidence(nvidia_validation(dropped_launch_options=())).is_test_mode
+    found = as_evidence(nvidia_validation(dropped_launch_options=None, validated=FALLBACK))
+    assert (found.vendor, found.is_test_mode) == ("nvidia", False)
 
 
 def test_a_row_with_impossible_evidence_is_refused() -> None:
@@ -66,16 +70,6 @@ def test_a_row_with_impossible_evidence_is_refused() -> None:
         good = as_evidence(amd_validation()).model_dump(mode="json")
         with pytest.raises(ValidationError):
             Evidence.model_validate({**good, **changes})
-
-
-def test_features_of_an_arch_are_left_out() -> None:
-    hardware = MI300X.model_copy(update={"arch": "gfx942:sramecc+:xnack-"})
-    assert as_evidence(amd_validation(hardware=hardware)).arch == "gfx942"
-
-
-def test_a_result_whose_bound_is_nothing_is_not_the_nearest() -> None:
-    exact = amd_validation(cases=(a_case((0.0, 0.0)), a_case((0.1, 0.2))))
-    assert as_evidence(exact).nearest.bound == 0.2
 
 
 def test_validations_without_proof_are_refused_with_the_reason() -> None:
@@ -105,28 +99,12 @@ def test_validations_without_proof_are_refused_with_the_reason() -> None:
         assert "wheelfactory validate" in refused.value.hint
 
 
-def test_the_fallback_needs_no_test_mode_to_run_on_any_gpu() -> None:
-    found = as_evidence(nvidia_validation(dropped_launch_options=None, validated=FALLBACK))
-    assert (found.vendor, found.is_test_mode) == ("nvidia", False)
-
-
-def test_a_newer_piece_takes_the_place_of_the_one_with_its_arch_and_mode() -> None:
-    held = [as_evidence(report) for report in (amd_validation(), nvidia_validation())]
-    newer = as_evidence(amd_validation(time=LATER))
-    assert merge_evidence(*held, newer) == merge_evidence(newer, *held) == (newer, held[1])
-
-
-def test_other_archs_and_the_other_mode_keep_their_places_whatever_the_order() -> None:
+def test_the_newest_piece_of_each_arch_and_mode_stays_whatever_the_order() -> None:
     plain = as_evidence(nvidia_validation(dropped_launch_options=None, validated=FALLBACK))
-    pieces = [
-        as_evidence(amd_validation(hardware=MI250X)),
-        as_evidence(amd_validation()),
-        plain,
-        as_evidence(nvidia_validation()),
-    ]
-    held = merge_evidence(*pieces[2:], *pieces[1::-1])
-    assert held == tuple(pieces)
-    assert merge_evidence(*held, pieces[0]) == held
+    amd, newer, nvidia = map(as_evidence, (amd_validation(), amd_validation(time=LATER), nvidia_validation()))
+    pieces = (as_evidence(amd_validation(hardware=MI250X)), newer, plain, nvidia)
+    held = merge_evidence(*pieces[2:], amd, *pieces[1::-1])
+    assert held == merge_evidence(*held, pieces[0]) == merge_evidence(*held, amd) == pieces
 
 
 def test_a_row_is_verified_on_the_archs_of_its_evidence_and_of_its_gpu_gate() -> None:
@@ -138,7 +116,7 @@ def test_a_row_is_verified_on_the_archs_of_its_evidence_and_of_its_gpu_gate() ->
     )
 
 
-def test_no_other_gate_verifies_an_arch() -> None:
+def test_no_other_gate_and_no_test_mode_that_calls_itself_amd_verifies_an_arch() -> None:
     cases: list[GateResult] = [
         GateResult.not_run("gpu", "no GPU"),  # not run
         GateResult(gate="gpu", status=Status.FAILED, versions={"gpu": "gfx942"}),  # failed
@@ -147,9 +125,6 @@ def test_no_other_gate_verifies_an_arch() -> None:
     ]
     for gate in cases:
         assert verified_archs(a_row(gates=(gate,))) == ()
-
-
-def test_evidence_of_the_test_mode_that_calls_itself_amd_verifies_nothing() -> None:
     row = a_row(amd_validation())
     piece = row.evidence[0].model_copy(update={"dropped_launch_options": DROPPED})
     assert verified_archs(row.model_copy(update={"evidence": (piece,)})) == ()

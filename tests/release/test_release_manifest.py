@@ -54,12 +54,13 @@ FULL = plain_row(
     gates=(
         GateResult.from_findings("identity", [], CK),
         GateResult(
-            gate="import",
-            status=Status.NOT_RUN,
-            findings=(Finding(file="a", expected="b\nc", found="d", remedy="e"),),
+            gate="import", status=Status.NOT_RUN, findings=(Finding(file="a", expected="b\nc", found="d", remedy="e"),)
         ),
     ),
 )
+
+
+NO_FIGURE = FULL.gates[0].model_copy(update={"figures": {"bytes": math.nan}})
 
 
 def written(folder: Path, *lines: str) -> Path:
@@ -78,23 +79,13 @@ VALIDATED = with_evidence(FULL, nvidia_validation(), amd_validation())
 
 
 @pytest.mark.parametrize("row", [plain_row(), FULL, VALIDATED], ids=["least", "full", "with evidence"])
-def test_a_row_reads_back_as_it_was_written(tmp_path: Path, row: WheelRow) -> None:
+def test_a_row_reads_back_as_it_was_written_and_is_found_in_a_manifest(tmp_path: Path, row: WheelRow) -> None:
     (tmp_path / MANIFEST_NAME).write_bytes(manifest_bytes([row]))
     assert read_manifest(tmp_path) == (row,)
-
-
-def test_a_row_is_found_in_a_manifest() -> None:
-    cases: list[WheelRow] = [
-        plain_row(),  # least
-        FULL,  # full
-        VALIDATED,  # with evidence
-    ]
-    for row in cases:
-        before, after = (plain_row(f"einops-{number}-py3-none-any.whl", version=number) for number in "09")
-        newest = manifest_bytes([before, row, after])
-        for manifest in (newest, manifest_bytes([row])):
-            assert has_row(manifest, row)
-            assert not has_row(manifest, row.model_copy(update={"size": row.size + 1}))
+    before, after = (plain_row(f"einops-{number}-py3-none-any.whl", version=number) for number in "09")
+    for manifest in (manifest_bytes([before, row, after]), manifest_bytes([row])):
+        assert has_row(manifest, row)
+        assert not has_row(manifest, row.model_copy(update={"size": row.size + 1}))
 
 
 def characters(*, lines: bool = False) -> st.SearchStrategy[str]:
@@ -136,10 +127,7 @@ def test_rows_that_would_not_read_back_are_not_written() -> None:
         ({"gates": 2 * FULL.gates[:1]}, "gates: duplicate: 'identity'"),  # a gate twice
         ({"offload_archs": ["gfx942"]}, "would read back as a different row"),  # a list that can change
         ({"url": "wheels/einops.whl"}, "url: invalid"),  # a relative address
-        (
-            {"gates": (FULL.gates[0].model_copy(update={"figures": {"bytes": math.nan}}),)},
-            "gates.0.figures.bytes: Input should be a valid number",
-        ),  # figure that is no number
+        ({"gates": (NO_FIGURE,)}, "gates.0.figures.bytes: Input should be a valid number"),
     ]
     for changed, why in cases:
         with pytest.raises(PublishError, match="cannot write the manifest") as refused:
@@ -147,51 +135,37 @@ def test_rows_that_would_not_read_back_are_not_written() -> None:
         assert why in str(refused.value)
 
 
-def test_the_same_rows_give_the_same_bytes_whatever_their_order() -> None:
-    one, two, three = (plain_row(f"{name}-1-py3-none-any.whl", project=name, version="1") for name in "abc")
-    manifests = {manifest_bytes(order) for order in permutations([one, two, three])}
-    assert len(manifests) == 1
+def test_a_manifest_is_one_json_object_a_line_in_the_same_order_whatever_that_of_the_rows() -> None:
+    rows = [plain_row(f"{name}-1-py3-none-any.whl", project=name, version="1") for name in "abc"]
+    (manifest,) = {manifest_bytes(order) for order in permutations(rows)}
+    lines = manifest.decode().splitlines()
+    assert [json.loads(line)["filename"] for line in lines] == [row.filename for row in rows]
 
 
-def test_a_manifest_is_one_json_object_a_line() -> None:
-    names = ["a-1-py3-none-any.whl", "b-1-py3-none-any.whl"]
-    rows = [plain_row(name, project=name[0], version="1") for name in reversed(names)]
-    lines = manifest_bytes(rows).decode().splitlines()
-    assert [json.loads(line)["filename"] for line in lines] == names
+def test_a_damaged_row_is_refused_with_its_place(tmp_path: Path) -> None:
+    others = [a_line(filename=f"einops-0.8.2-{build}-py3-none-any.whl") for build in (1, 2)]
+    for line, what in (
+        (a_line(flavour="spicy"), "flavour: Extra inputs are not permitted"),
+        (a_line(gates=[{"gate": "a", "status": "maybe"}]), "gates.0.status: Input"),
+    ):
+        path = written(tmp_path, *others, line)
+        with pytest.raises(InputError) as refused:
+            read_manifest(tmp_path)
+        assert refused.value.what == "not a manifest row"
+        assert refused.value.which.startswith(f"{path}:3: {what}")
+        assert "restore it" in refused.value.hint
 
 
-def test_a_release_without_a_manifest_has_no_rows(tmp_path: Path) -> None:
+def test_a_missing_or_unreadable_manifest_is_refused_but_a_release_may_have_none_yet(tmp_path: Path) -> None:
     assert read_manifest(tmp_path) == ()
-
-
-@pytest.mark.parametrize(
-    ("line", "what"),
-    [
-        pytest.param(a_line(flavour="spicy"), "flavour: Extra inputs are not permitted", id="unknown key"),
-        pytest.param(a_line(gates=[{"gate": "a", "status": "maybe"}]), "gates.0.status: Input", id="unknown status"),
-    ],
-)
-def test_a_damaged_row_is_refused_with_its_place(tmp_path: Path, line: str, what: str) -> None:
-    others = (a_line(filename=f"einops-0.8.2-{build}-py3-none-any.whl") for build in (1, 2))
-    path = written(tmp_path, *others, line)
-    with pytest.raises(InputError) as refused:
-        read_manifest(tmp_path)
-    assert refused.value.what == "not a manifest row"
-    assert refused.value.which.startswith(f"{path}:3: {what}")
-    assert "restore it" in refused.value.hint
-
-
-def test_a_missing_manifest_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"no such manifest: .*absent") as refused:
-        read_manifest(tmp_path / "absent")
-    assert refused.value.hint
-
-
-def test_an_unreadable_manifest_is_refused(tmp_path: Path) -> None:
     (tmp_path / MANIFEST_NAME).mkdir()
-    with pytest.raises(InputError, match=r"cannot read: .*manifest\.jsonl \(Is a directory\)") as refused:
-        read_manifest(tmp_path)
-    assert refused.value.hint
+    for path, error in (
+        (tmp_path / "absent", r"no such manifest: .*absent"),
+        (tmp_path, r"cannot read: .*manifest\.jsonl \(Is a directory\)"),
+    ):
+        with pytest.raises(InputError, match=error) as refused:
+            read_manifest(path)
+        assert refused.value.hint
 
 
 def test_a_cell_with_a_yanked_wheel_alone_is_not_published() -> None:
@@ -202,12 +176,8 @@ def test_a_cell_with_a_yanked_wheel_alone_is_not_published() -> None:
 
 @pytest.mark.parametrize(
     ("builds", "number"),
-    [
-        pytest.param(["-2"], 1, id="the first"),
-        pytest.param(["-2", "-2b", "-2a"], 3, id="after the last"),
-        pytest.param(["-1c", "-2"], 1, id="earlier builds do not count"),
-        pytest.param(["-2z"], MAX_REPLACEMENTS, id="no name after the last letter"),
-    ],
+    # the first, after the last, earlier builds do not count, and there is no name after the last letter
+    [(["-2"], 1), (["-2", "-2b", "-2a"], 3), (["-1c", "-2"], 1), (["-2z"], MAX_REPLACEMENTS)],
 )
 def test_a_replacement_comes_after_every_wheel_of_its_build(builds: list[str], number: int) -> None:
     names = (f"flash_attn-2.8.3+rocm64torch2.9triton{build}-py3-none-any.whl" for build in builds)

@@ -26,6 +26,7 @@ from wheelfactory.verify.result import GateResult, Status
 
 CELL = "fa2.8.3-rocm6.4-torch2.9.1-py3-triton"
 NAME = "flash_attn-2.8.3+rocm64torch2.9triton-1-py3-none-any.whl"
+EMPTY = "sha256=47DEQpj8HBSa-_TImW-5JCeuQeRkm5NMpJWZG3hSuFU,0"
 DIST_INFO = "flash_attn-2.8.3+rocm64torch2.9triton.dist-info"
 
 
@@ -62,19 +63,6 @@ def findings_of(results: tuple[GateResult, ...]) -> list[str]:
     ]
 
 
-def test_a_wheel_that_an_older_factory_published_is_no_refused_one(cli: Cli, release: Path, wheel: Path) -> None:
-    (row,) = (row for row in read_manifest(release) if row.cell)
-    with_row(release, gates=tuple(gate for gate in row.gates if gate.gate != "emulation"))
-
-    shown = cli("verify", "--from", release, wheel)
-
-    assert shown.code == DONE
-    assert shown.out.splitlines()[:2] == [
-        f"{NAME}: not checked: attestation; added later: numbers",
-        "  passed   row (added later: numbers)",
-    ]
-
-
 def test_a_wheel_of_a_directory_is_checked_but_for_its_attestation(cli: Cli, release: Path, wheel: Path) -> None:
     shown = cli("verify", "--from", release, wheel)
     (row,) = (row for row in read_manifest(release) if row.cell)
@@ -86,17 +74,25 @@ def test_a_wheel_of_a_directory_is_checked_but_for_its_attestation(cli: Cli, rel
         "  passed   build-record",
         f"  not run  attestation ({release} is a directory, which has no attestations)",
     ]
-
-
-def test_the_results_are_printed_as_json(cli: Cli, release: Path, wheel: Path) -> None:
     document = json.loads(cli("verify", "--from", release, wheel, "--json").out)
-    assert document["file"] == NAME
-    assert [(gate["gate"], gate["status"]) for gate in document["gates"]] == [
-        ("row", "passed"),
-        ("digest", "passed"),
-        ("build-record", "passed"),
-        ("attestation", "not run"),
-    ]
+    gates = {gate["gate"]: gate["status"] for gate in document["gates"]}
+    passed = dict.fromkeys(("row", "digest", "build-record"), "passed")
+    assert (document["file"], gates) == (NAME, {**passed, "attestation": "not run"})
+
+
+def test_a_wheel_that_is_yanked_or_that_an_older_factory_published_is_called_that(
+    cli: Cli, release: Path, wheel: Path
+) -> None:
+    (row,) = (row for row in read_manifest(release) if row.cell)
+    without = tuple(gate for gate in row.gates if gate.gate != "emulation")
+    for changes, note in (
+        ({"gates": without}, "added later: numbers"),
+        ({"gates": row.gates, "yanked": "wrong numbers"}, "yanked: wrong numbers"),
+    ):
+        with_row(release, **changes)
+        shown = cli("verify", "--from", release, wheel)
+        lines = [f"{NAME}: not checked: attestation; {note}", f"  passed   row ({note})"]
+        assert (shown.code, shown.out.splitlines()[:2]) == (DONE, lines)
 
 
 def test_a_site_without_a_repository_is_read_over_http(release: Path, wheel: Path) -> None:
@@ -116,26 +112,24 @@ def test_a_changed_wheel_is_refused_by_its_digest(cli: Cli, release: Path, wheel
     assert shown.out.count("expected") == 1
 
 
+OF_RECORD = "build-record: expected what its row in the manifest says, found another"
+
+
 @pytest.mark.parametrize(
-    ("change", "found"),
+    ("change", "finding"),
     [
-        pytest.param({"offload_archs": ("gfx942", "gfx950")}, "another offload_archs", id="archs"),
-        pytest.param({"metadata_sha256": "1" * 64}, "another metadata_sha256", id="METADATA"),
-        pytest.param({"cxx11_abi": True, "glibc": "2.28"}, "another cxx11_abi, glibc", id="two fields"),
+        ({"offload_archs": ("gfx942", "gfx950")}, f"{OF_RECORD} offload_archs"),
+        ({"metadata_sha256": "1" * 64}, f"{OF_RECORD} metadata_sha256"),
+        ({"cxx11_abi": True, "glibc": "2.28"}, f"{OF_RECORD} cxx11_abi, glibc"),
+        ({"gates": quick_gates(CELL)}, "row: expected every required gate passed, found not checked: numbers"),
     ],
+    ids=["archs", "METADATA", "two fields", "not fully verified"],
 )
-def test_a_row_that_differs_from_the_build_record_is_refused(
-    release: Path, wheel: Path, change: dict[str, object], found: str
+def test_a_row_that_differs_from_the_build_record_or_is_unverified_is_refused(
+    release: Path, wheel: Path, change: dict[str, object], finding: str
 ) -> None:
     with_row(release, **change)
-    expected = "build-record: expected what its row in the manifest says, found "
-    assert findings_of(check(wheel, release)) == [expected + found]
-
-
-def test_a_row_that_is_not_fully_verified_is_refused(release: Path, wheel: Path) -> None:
-    with_row(release, gates=quick_gates(CELL))
-    expected = "row: expected every required gate passed, found not checked: numbers"
-    assert findings_of(check(wheel, release)) == [expected]
+    assert findings_of(check(wheel, release)) == [finding]
 
 
 def test_a_flash_attn_without_a_cell_needs_an_attestation(release: Path, wheel: Path) -> None:
@@ -144,15 +138,6 @@ def test_a_flash_attn_without_a_cell_needs_an_attestation(release: Path, wheel: 
     results = check_wheel(wheel, PublishedSite("me", local.rows, local.base, "me/wheels"), {})
     assert findings_of(results)[0] == "row: expected every required gate passed, found no cell"
     assert (results[-1].gate, results[-1].status) == ("attestation", Status.FAILED)
-
-
-def test_a_yanked_wheel_is_called_that(cli: Cli, release: Path, wheel: Path) -> None:
-    with_row(release, yanked="wrong numbers")
-    shown = cli("verify", "--from", release, wheel)
-    assert (shown.code, shown.out.splitlines()[:2]) == (
-        DONE,
-        [f"{NAME}: not checked: attestation; yanked: wrong numbers", "  passed   row (yanked: wrong numbers)"],
-    )
 
 
 def test_a_wheel_that_was_not_published_is_refused(release: Path, wheel: Path, tmp_path: Path) -> None:
@@ -214,9 +199,6 @@ def test_a_mistake_is_one_error_line(cli: Cli, arguments: tuple[str, ...], error
     assert shown.err.count("\n") == 2
 
 
-Install = Callable[[], metadata.Distribution]
-
-
 @pytest.fixture
 def site_packages(wheel: Path, tmp_path: Path) -> Path:
     """The published wheel as pip unpacks it, with the files that pip adds."""
@@ -246,24 +228,23 @@ def test_an_install_is_compared_with_the_published_wheel(release: Path, site_pac
     assert findings_of(results) == []
     assert results[-1].status is Status.PASSED
     assert results[-1].detail == "5 files; not checked: 1 .pyc files, which Python compiled here"
-
-
-def test_the_published_wheel_is_downloaded_for_it(release: Path, site_packages: Path, tmp_path: Path) -> None:
     with served(release) as site:
-        results = installed_results(site_packages, f"{site.url}/", tmp_path)
-    assert findings_of(results) == []
+        assert findings_of(installed_results(site_packages, f"{site.url}/", tmp_path)) == []
     assert f"/wheels/{NAME.replace('+', '%2B')}" in site.requests
 
 
-def test_a_site_must_not_name_a_file_of_this_machine(release: Path, site_packages: Path, tmp_path: Path) -> None:
-    with_row(release, url=(release / "wheels" / NAME).as_uri().replace("+", "%2B"))
-    with served(release) as site, pytest.raises(InputError, match="url: a file on another machine"):
-        installed_results(site_packages, f"{site.url}/", tmp_path)
-
-
-def test_a_download_ends_at_the_size_of_the_row(release: Path, site_packages: Path, tmp_path: Path) -> None:
-    with_row(release, size=100)
-    with served(release) as site, pytest.raises(InputError, match="more than 100 bytes"):
+@pytest.mark.parametrize("kind", ["a file of this machine", "a larger file"])
+def test_a_site_is_not_trusted_with_what_is_downloaded(
+    release: Path, site_packages: Path, tmp_path: Path, kind: str
+) -> None:
+    own = (release / "wheels" / NAME).as_uri().replace("+", "%2B")
+    changes: dict[str, tuple[dict[str, object], str]] = {
+        "a file of this machine": ({"url": own}, "url: a file on another machine"),
+        "a larger file": ({"size": 100}, "more than 100 bytes"),
+    }
+    change, error = changes[kind]
+    with_row(release, **change)
+    with served(release) as site, pytest.raises(InputError, match=error):
         installed_results(site_packages, f"{site.url}/", tmp_path)
 
 
@@ -288,25 +269,22 @@ def delete_file(folder: Path) -> None:
     (folder / "flash_attn/__init__.py").unlink()
 
 
-def add_file(folder: Path) -> None:
-    (folder / "flash_attn/evil.py").write_text("")
+def add_file(folder: Path, name: str = "evil.py", digest: str = EMPTY) -> None:
+    (folder / "flash_attn" / name).write_text("")
     with (folder / DIST_INFO / "RECORD").open("a") as record:
-        record.write("flash_attn/evil.py,sha256=47DEQpj8HBSa-_TImW-5JCeuQeRkm5NMpJWZG3hSuFU,0\n")
+        record.write(f"flash_attn/{name},{digest}\n")
 
 
 def add_compiled_module(folder: Path) -> None:
     """Python imports a .pyc beside the sources like a module of its own."""
-    (folder / "flash_attn/evil.pyc").write_bytes(b"")
-    with (folder / DIST_INFO / "RECORD").open("a") as record:
-        record.write("flash_attn/evil.pyc,,\n")
+    add_file(folder, "evil.pyc", ",")
 
 
 def change_file_and_record(folder: Path) -> None:
     """As somebody does it who knows of RECORD."""
     change_file(folder)
     path = folder / DIST_INFO / "RECORD"
-    lines = path.read_text().splitlines()
-    kept = [line for line in lines if not line.startswith("flash_attn/__init__.py,")]
+    kept = [line for line in path.read_text().splitlines() if not line.startswith("flash_attn/__init__.py,")]
     path.write_text("\n".join([*kept, "flash_attn/__init__.py,,", ""]))
 
 
@@ -340,23 +318,17 @@ def test_an_install_that_differs_is_refused(
     assert [(finding.file, finding.found) for finding in last.findings] == [(file, found)]
 
 
-def test_an_install_of_a_version_that_was_not_published_is_refused(
-    release: Path, site_packages: Path, tmp_path: Path
-) -> None:
-    metadata_path = site_packages / DIST_INFO / "METADATA"
-    metadata_path.write_text(metadata_path.read_text().replace("Version: 2.8.3", "Version: 2.8.4"))
-    (result,) = installed_results(site_packages, release, tmp_path)
-    expected = f"row: expected a row of this version and these tags in {release}, found none"
-    assert findings_of((result,)) == [expected]
-
-
-def test_an_install_is_not_compared_with_a_published_wheel_that_is_not_the_one_of_its_row(
+def test_an_install_is_compared_with_the_published_wheel_of_its_version_and_row_alone(
     release: Path, site_packages: Path, tmp_path: Path
 ) -> None:
     with_row(release, sha256="1" * 64)
     results = installed_results(site_packages, release, tmp_path)
     assert [finding.split(":")[0] for finding in findings_of(results)] == ["digest"]
     assert (results[-1].gate, results[-1].status) == ("installed", Status.NOT_RUN)
+    metadata_path = site_packages / DIST_INFO / "METADATA"
+    metadata_path.write_text(metadata_path.read_text().replace("Version: 2.8.3", "Version: 2.8.4"))
+    results = installed_results(site_packages, release, tmp_path)
+    assert findings_of(results) == [f"row: expected a row of this version and these tags in {release}, found none"]
 
 
 @pytest.mark.slow

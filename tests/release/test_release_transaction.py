@@ -16,14 +16,7 @@ from validations import amd_validation
 from wheelfactory.core.errors import PublishError
 from wheelfactory.core.progress import ProgressCallback, ignore_progress
 from wheelfactory.release.manifest import WheelRow, verified_archs
-from wheelfactory.release.transaction import (
-    Asset,
-    ConcurrentPublishError,
-    add_evidence,
-    publish,
-    stage,
-    yank,
-)
+from wheelfactory.release.transaction import Asset, ConcurrentPublishError, add_evidence, publish, stage, yank
 from wheelfactory.wheel.read import Wheel
 
 CELL = "fa2.8.3-rocm6.4-torch2.9.1-py3-triton"
@@ -79,34 +72,32 @@ def wheel(tmp_path: Path) -> Path:
     return flash_attn_wheel(tmp_path / "made", CELL)
 
 
-def test_the_metadata_asset_is_metadata_byte_for_byte(place: Memory, wheel: Path) -> None:
-    publish(place, additions([wheel]))
-    assert place.held[f"{wheel.name}.metadata"] == Wheel.open(wheel).metadata_bytes
-
-
 def test_published_again_a_wheel_keeps_its_first_row(place: Memory, wheel: Path) -> None:
     first = publish(place, additions([wheel]))
+    assert place.held[f"{wheel.name}.metadata"] == Wheel.open(wheel).metadata_bytes, "byte for byte"
     ((row, path),) = additions([wheel])
     later = row.model_copy(update={"published": PUBLISHED + timedelta(days=1)})
     assert publish(place, [(later, path)]) == first
 
 
-def test_a_published_name_with_other_bytes_is_refused(place: Memory, tmp_path: Path, wheel: Path) -> None:
-    publish(place, additions([wheel]))
-    before, log = place.published, list(place.log)
+def test_a_name_with_other_bytes_is_refused_before_during_and_after_a_publish(
+    place: Memory, tmp_path: Path, wheel: Path
+) -> None:
+    """In one call, published by another run meanwhile, and published before."""
     other = flash_attn_wheel(tmp_path / "other", CELL, content="changed = True")
-    with pytest.raises(PublishError, match="already published with different content") as refused:
-        publish(place, additions([other]))
-    assert refused.value.which == wheel.name
-    assert "--yank" in refused.value.hint
-    assert (place.published, place.log) == (before, log)
-
-
-def test_two_wheels_of_one_name_in_one_call_are_refused(place: Memory, tmp_path: Path, wheel: Path) -> None:
-    other = flash_attn_wheel(tmp_path / "other", CELL, content="changed = True")
+    theirs = additions([other])[0][0]
     with pytest.raises(PublishError, match="already published with different content"):
         publish(place, additions([wheel, other]))
-    assert place.published == ()
+    assert list(place.published) == []
+    place.concurrent = [(theirs,)]
+    with pytest.raises(PublishError, match="already published with different content"):
+        publish(place, additions([wheel]))
+    log = list(place.log)
+    with pytest.raises(PublishError, match="already published with different content") as refused:
+        publish(place, additions([wheel]))
+    assert refused.value.which == wheel.name
+    assert "--yank" in refused.value.hint
+    assert (list(place.published), place.log) == ([theirs], log)
 
 
 def test_a_wheel_that_changed_since_it_was_verified_is_refused(place: Memory, wheel: Path) -> None:
@@ -118,22 +109,18 @@ def test_a_wheel_that_changed_since_it_was_verified_is_refused(place: Memory, wh
     assert place.log == []
 
 
-def test_a_staged_wheel_is_published_without_its_file(place: Memory, wheel: Path) -> None:
-    stage(place, additions([wheel]))
-    assert (place.log, place.published) == ([wheel.name, f"{wheel.name}.metadata"], ())
-    before = len(place.log)
-    rows = publish(place, [(row, None) for row, _ in additions([wheel])])
-    assert place.log[before:] == ["commit"]
-    assert place.published == rows
-
-
-def test_a_wheel_without_file_must_be_staged(place: Memory, wheel: Path) -> None:
+def test_only_a_staged_wheel_is_published_without_its_file(place: Memory, wheel: Path) -> None:
     row = additions([wheel])[0][0]
     for bring in (stage, publish):
         with pytest.raises(PublishError, match="file is neither given nor staged") as refused:
             bring(place, [(row, None)])
         assert "--stage" in refused.value.hint
     assert place.log == []
+    stage(place, additions([wheel]))
+    assert (place.log, place.published) == ([wheel.name, f"{wheel.name}.metadata"], ())
+    rows = publish(place, [(row, None)])
+    assert place.log[2:] == ["commit"]
+    assert place.published == rows
 
 
 def test_each_wheel_is_a_step_and_so_is_the_commit(place: Memory, tmp_path: Path, wheel: Path) -> None:
@@ -149,62 +136,34 @@ def test_each_wheel_is_a_step_and_so_is_the_commit(place: Memory, tmp_path: Path
     assert seen == [f"begin {wheel.name}", f"end {wheel.name} after 2", "begin publish", "end publish after 3"]
 
 
-def test_yank_marks_one_wheel_with_the_reason(place: Memory, tmp_path: Path, wheel: Path) -> None:
-    publish(place, additions([wheel, flash_attn_wheel(tmp_path, OTHER_CELL)]))
+def test_yank_marks_one_published_wheel_with_the_reason(place: Memory, tmp_path: Path, wheel: Path) -> None:
+    published = publish(place, additions([wheel, flash_attn_wheel(tmp_path, OTHER_CELL)]))
+    for name, reason, error, hint in (
+        (wheel.name, " \n", "no reason to yank", "--reason"),
+        (f"{wheel.name}.metadata", "broken", "cannot yank a file that is not published", "manifest"),
+    ):
+        with pytest.raises(PublishError, match=error) as refused:
+            yank(place, name, reason)
+        assert hint in refused.value.hint
+        assert place.published == published
     yank(place, wheel.name, "  wrong kernels\n for gfx942 ")
     assert {row.cell: row.yanked for row in place.published} == {CELL: "wrong kernels for gfx942", OTHER_CELL: None}
 
 
-@pytest.mark.parametrize(
-    ("name", "reason", "error", "hint"),
-    [
-        pytest.param("{wheel}", " \n", "no reason to yank", "--reason", id="no reason"),
-        pytest.param("{wheel}.metadata", "broken", "cannot yank a file that is not published", "manifest", id="no row"),
-    ],
-)
-def test_yank_needs_a_reason_and_a_published_wheel(
-    place: Memory, wheel: Path, name: str, reason: str, error: str, hint: str
-) -> None:
-    published = publish(place, additions([wheel]))
-    with pytest.raises(PublishError, match=error) as refused:
-        yank(place, name.format(wheel=wheel.name), reason)
-    assert hint in refused.value.hint
-    assert place.published == published
-
-
-def test_a_publish_keeps_what_another_run_published_meanwhile(place: Memory, tmp_path: Path, wheel: Path) -> None:
-    published = publish(place, additions([wheel]))
-    yanked = tuple(row.model_copy(update={"yanked": "broken"}) for row in published)
-    place.concurrent = [yanked]
+def test_each_change_keeps_what_another_run_published_meanwhile(place: Memory, tmp_path: Path, wheel: Path) -> None:
+    (row,) = publish(place, additions([wheel]))
+    yanked = row.model_copy(update={"yanked": "broken"})
     other = additions([flash_attn_wheel(tmp_path, OTHER_CELL)])
-    assert publish(place, other) == place.published == (*yanked, other[0][0])
+    place.concurrent = [(yanked,)]
+    assert publish(place, other) == place.published == (yanked, other[0][0])
     assert place.log.count(other[0][0].filename) == 1, "a file is stored once"
-
-
-def test_a_yank_keeps_what_another_run_published_meanwhile(place: Memory, tmp_path: Path, wheel: Path) -> None:
-    published = publish(place, additions([wheel]))
-    other = additions([flash_attn_wheel(tmp_path, OTHER_CELL)])[0][0]
-    place.concurrent = [(*published, other)]
+    place.concurrent = [(row, other[0][0])]
     yank(place, wheel.name, "broken")
     assert {row.cell: row.yanked for row in place.published} == {CELL: "broken", OTHER_CELL: None}
-
-
-def test_evidence_is_added_to_what_another_run_published_meanwhile(place: Memory, wheel: Path) -> None:
-    (row,) = publish(place, additions([wheel]))
-    place.concurrent = [(row.model_copy(update={"yanked": "broken"}),)]
+    place.concurrent = [(yanked,)]
     add_evidence(place, [amd_validation(row)])
-    (changed,) = place.published
+    (changed,) = list(place.published)
     assert (changed.yanked, verified_archs(changed)) == ("broken", ("gfx942",))
-
-
-def test_a_name_that_another_run_published_meanwhile_with_other_bytes_is_refused(
-    place: Memory, tmp_path: Path, wheel: Path
-) -> None:
-    theirs = additions([flash_attn_wheel(tmp_path / "other", CELL, content="changed = True")])[0][0]
-    place.concurrent = [(theirs,)]
-    with pytest.raises(PublishError, match="already published with different content"):
-        publish(place, additions([wheel]))
-    assert place.published == (theirs,)
 
 
 def test_after_five_commits_another_run_wins_with_an_error(place: Memory, wheel: Path) -> None:

@@ -42,24 +42,18 @@ def test_a_wheel_that_passed_its_required_gates_is_verified(tmp_path: Path, quic
     assert (unverified_reason(row), unverified_reason(quick)) == ("", NOT_CHECKED)
 
 
-@pytest.mark.parametrize("required", [True, False])
 def test_a_gate_that_a_row_does_not_name_was_added_later_and_must_pass_before_publishing(
-    quick: WheelRow, required: bool
+    quick: WheelRow, full: WheelRow
 ) -> None:
     """Whatever the row says was required."""
-    gates = [gate.model_copy(update={"required": required}) for gate in quick.gates if gate.status is Status.PASSED]
-    older = quick.model_copy(update={"gates": gates})
-
-    assert (unverified_reason(older), unchecked_since(older)) == ("", "added later: numbers")
-    assert unverified_reason(older, is_published=False) == NOT_CHECKED
+    for required in (True, False):
+        gates = [gate.model_copy(update={"required": required}) for gate in quick.gates if gate.status is Status.PASSED]
+        older = quick.model_copy(update={"gates": gates})
+        assert (unverified_reason(older), unchecked_since(older)) == ("", "added later: numbers")
+        assert unverified_reason(older, is_published=False) == NOT_CHECKED
+        assert merge_verified_gates(older, full) == full
+        assert merge_verified_gates(older, quick) is older
     assert unchecked_since(quick) == ""
-
-
-def test_a_wheel_gets_the_gates_that_were_added_later(quick: WheelRow, full: WheelRow) -> None:
-    older = quick.model_copy(update={"gates": tuple(gate for gate in quick.gates if gate.status is Status.PASSED)})
-
-    assert merge_verified_gates(older, full) == full
-    assert merge_verified_gates(older, quick) is older
 
 
 def test_nothing_is_required_of_a_dependency_and_all_of_the_fallback(tmp_path: Path) -> None:
@@ -75,15 +69,12 @@ def test_a_row_gets_the_gates_that_verify_its_wheel_and_keeps_the_rest(quick: Wh
     assert merge_verified_gates(yanked, later) == yanked.model_copy(update={"gates": full.gates})
 
 
-def test_a_row_never_loses_gates(quick: WheelRow, full: WheelRow) -> None:
+def test_a_row_never_loses_a_passed_gate(quick: WheelRow, full: WheelRow) -> None:
     assert merge_verified_gates(full, quick) is full
     failed = GateResult(gate="gpu", status=Status.FAILED)
     assert merge_verified_gates(quick, full.model_copy(update={"gates": (*full.gates[:-1], failed)})) is quick
     on_gpu = full.model_copy(update={"gates": (*full.gates[:-1], GPU)})
     assert merge_verified_gates(on_gpu, full) is on_gpu
-
-
-def test_a_passed_gate_that_does_not_run_again_stays_passed(quick: WheelRow, full: WheelRow) -> None:
     on_gpu = quick.model_copy(update={"gates": (*quick.gates, GPU)})
     assert merge_verified_gates(on_gpu, full).gates == (*full.gates[:-1], GPU)
 
@@ -118,15 +109,16 @@ def other(tmp_path: Path) -> WheelRow:
     return additions([stub_wheel(tmp_path, "einops", "0.8.2")])[0][0]
 
 
-def test_rows_that_only_one_has_stay(row: WheelRow, other: WheelRow) -> None:
+def test_rows_and_yanks_of_either_count_in_the_order_of_the_newer(row: WheelRow, other: WheelRow) -> None:
     assert merge_rows([row], [other]) == (row, other)
     assert merge_rows([row], []) == merge_rows([], [row]) == (row,)
-
-
-def test_a_yank_of_either_counts_and_the_newer_reason(row: WheelRow) -> None:
+    for rows in ((row, other), (other, row)):
+        assert merge_rows(rows, [row]) == rows
     newer, older = (row.model_copy(update={"yanked": reason}) for reason in ("newer", "older"))
     assert merge_rows([row], [older]) == (older,)
     assert merge_rows([newer], [row]) == merge_rows([newer], [older]) == (newer,)
+    different = row.model_copy(update={"sha256": "0" * 64, "yanked": "other bytes"})
+    assert merge_rows([row], [different]) == (row,), "of different files with one name the newer row counts"
 
 
 def test_evidence_of_both_counts_and_the_newest_of_a_gpu(row: WheelRow) -> None:
@@ -142,13 +134,3 @@ def test_evidence_of_both_counts_and_the_newest_of_a_gpu(row: WheelRow) -> None:
         assert merge_rows([with_evidence(newer)], [with_evidence(older)]) == (with_evidence(later),)
     (merged,) = merge_rows([with_evidence(piece)], [with_evidence(elsewhere)])
     assert {one.arch for one in merged.evidence} == {"gfx942", "gfx90a"}
-
-
-def test_of_different_files_with_one_name_the_newer_row_counts(row: WheelRow) -> None:
-    different = row.model_copy(update={"sha256": "0" * 64, "yanked": "other bytes"})
-    assert merge_rows([row], [different]) == (row,)
-
-
-def test_rows_made_from_the_older_ones_are_unchanged_in_their_order(row: WheelRow, other: WheelRow) -> None:
-    for newer in ((row, other), (other, row)):
-        assert merge_rows(newer, [row]) == newer

@@ -58,14 +58,11 @@ def test_the_manifest_gains_only_the_addresses_which_the_index_has_too(
     assert [path_of(str(row.url)) for row in rows] == [release / "wheels" / row.filename for row in rows]
 
 
-def test_it_has_the_list_of_wheels(read_only_site: Path) -> None:
+def test_it_has_lists_search_page_and_doctor_which_say_what_they_are(read_only_site: Path) -> None:
     for name in ("packages.md", "packages.html"):
         listed = (read_only_site / name).read_text()
         assert "--index-url https://example.org/simple/rocm72/torch2.13/triton/" in listed
     assert "flash_attn-2.8.3+rocm72torch2.13triton-1-py3-none-any.whl</a> for " in listed
-
-
-def test_lists_and_index_roots_say_what_they_are(read_only_site: Path) -> None:
     root, index, files = (
         (read_only_site / name / "index.html").read_text()
         for name in ("simple", "simple/rocm72/torch2.13/triton", "simple/rocm72/torch2.13/triton/flash-attn")
@@ -73,12 +70,9 @@ def test_lists_and_index_roots_say_what_they_are(read_only_site: Path) -> None:
     assert "Package indexes of flash-attn wheels for AMD GPUs" in root
     assert '<a href="../index.html">Find the wheel for your GPU</a>' in root
     assert "Package index of flash-attn wheels for ROCm 7.2, torch 2.13, backend triton" in index
-    for page in (root, index, files, (read_only_site / "packages.html").read_text()):
+    for page in (root, index, files, listed):
         assert "flash-attn: BSD-3-Clause, https://github.com/Dao-AILab/flash-attention. Newest wheel: 20" in page
     assert index.count("<a ") == len({"flash-attn", "einops"}), "an index has no link but those of its projects"
-
-
-def test_it_has_the_search_page_and_the_doctor_that_knows_its_address(read_only_site: Path) -> None:
     assert "search/data.js" in (read_only_site / "index.html").read_text()
     assert CELL.partition("-")[0].removeprefix("fa") in (read_only_site / "search/data.js").read_text()
     assert "https://example.org/" in (read_only_site / "doctor.py").read_text()
@@ -112,15 +106,12 @@ def test_the_same_manifest_gives_the_same_site_without_leftovers(site: Path, rel
     assert content_of(site) == before
 
 
-def test_the_list_alone_can_be_written(release: Path, tmp_path: Path) -> None:
+def test_the_list_alone_can_be_written_and_a_destination_that_is_a_file_is_refused_before_writing(
+    release: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["index", str(release), "--packages", str(tmp_path / "packages.md")]) == DONE
     assert "flash_attn-2.8.3%2Brocm72torch2.13triton-1-py3-none-any.whl" in (tmp_path / "packages.md").read_text()
     assert [path.name for path in tmp_path.iterdir() if path.suffix == ".md"] == ["packages.md"]
-
-
-def test_a_destination_that_is_a_file_is_refused_before_writing(
-    release: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
     (tmp_path / "file").write_text("kept")
     assert main(["index", str(release), "--dest", str(tmp_path / "file")]) == BAD_INPUT
     assert "not a directory" in capsys.readouterr().err

@@ -34,29 +34,21 @@ def test_each_release_has_the_window_of_the_matrix(matrix: Matrix, facts: Doctor
         assert written == (release.triton.window if release.triton else None), name
 
 
-@pytest.mark.parametrize(
-    ("release", "window"),
-    [
-        pytest.param("2.8.3.post1", ((3, 2), (3, 9)), id="a post-release that the matrix has not"),
-        pytest.param("2.7.4", ((3, 1), (3, 9)), id="the release before a post-release"),
-        pytest.param("2.8.30", None, id="another release"),
-        pytest.param("2.6.3", None, id="one without Triton"),
-    ],
-)
-def test_a_post_release_has_the_kernels_of_its_release(
-    facts: DoctorFacts, release: str, window: tuple[tuple[int, int], tuple[int, int]] | None
-) -> None:
-    assert facts.find_triton_window(release) == window
+def test_a_post_release_has_the_kernels_of_its_release(facts: DoctorFacts) -> None:
+    for release, window in (
+        ("2.8.3.post1", ((3, 2), (3, 9))),  # a post-release that the matrix has not
+        ("2.7.4", ((3, 1), (3, 9))),  # the release before a post-release
+        ("2.8.30", None),  # another release
+        ("2.6.3", None),  # one without Triton
+    ):
+        assert facts.find_triton_window(release) == window
 
 
 def test_each_torch_has_the_pythons_and_the_triton_of_the_matrix(matrix: Matrix, facts: DoctorFacts) -> None:
     for version, torch in matrix.torch.items():
         known, named = facts.find_torch(major_minor(version)), sorted(map(major_minor, torch.python))
         assert (known.pythons, known.triton_package) == ((named[0], named[-1]), torch.triton_package), version
-
-
-def test_a_torch_beyond_the_matrix_is_taken_for_the_nearest(facts: DoctorFacts) -> None:
-    assert facts.find_torch((2, 99)) == facts.torches[0]
+    assert facts.find_torch((2, 99)) == facts.torches[0], "beyond the matrix the nearest"
     assert facts.find_torch((1, 13)) == facts.torches[-1]
 
 
@@ -80,16 +72,11 @@ def test_the_oldest_torch_of_the_fallback_comes_from_its_project(matrix: Matrix)
     assert list(read_fallback_project().requires) == [f"torch>={major}.{minor}"]
 
 
-TABLES = support_tables(small_matrix(PREVIEW))
-# the exclusion of the small matrix leaves Python 3.12 out
-PLACE = {"rocm": "6.4", "torch": "2.9.1", "python": "3.11", "backend": "ck"}
-
-
-def test_where_only_a_preview_has_code_the_answer_is_may_work() -> None:
-    found = TABLES.find_support({**PLACE, "gpu": "gfx1100"})
+def test_where_only_a_preview_has_code_the_answer_is_may_work_and_a_release_promises_all_the_same() -> None:
+    tables = support_tables(small_matrix(PREVIEW))
+    # the exclusion of the small matrix leaves Python 3.12 out
+    place = {"rocm": "6.4", "torch": "2.9.1", "python": "3.11", "backend": "ck"}
+    found = tables.find_support({**place, "gpu": "gfx1100"})
     assert found.answer is Answer.MAY_WORK
     assert any("2.8.4 preview (commit 4a948e9) is not a release of upstream" in reason for reason in found.reasons)
-
-
-def test_a_preview_does_not_lessen_what_a_release_promises() -> None:
-    assert TABLES.find_support({**PLACE, "gpu": "gfx942"}).answer is Answer.WORKS
+    assert tables.find_support({**place, "gpu": "gfx942"}).answer is Answer.WORKS

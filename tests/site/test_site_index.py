@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from html.parser import HTMLParser
 from itertools import permutations
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -12,15 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pypi_simple import DistributionPackage, IndexPage, ProjectPage, RepositoryPage
 
-from release_factory import (
-    content_of,
-    flash_attn_wheel,
-    links_on,
-    make_release,
-    path_of,
-    plain_row,
-    stub_wheel,
-)
+from release_factory import content_of, flash_attn_wheel, links_on, make_release, path_of, plain_row, stub_wheel
 from wheelfactory.core.label import index_path
 from wheelfactory.release.directory import write_pages
 from wheelfactory.release.manifest import WheelRow
@@ -87,28 +78,13 @@ def test_a_client_reads_name_address_digests_and_metadata_of_a_file() -> None:
     assert (package.has_metadata, package.is_yanked) == (True, False)
 
 
-class _Attributes(HTMLParser):
-    """The names of the attributes that the tags of a page have."""
-
-    def __init__(self, page: str) -> None:
-        super().__init__()
-        self.names: set[str] = set()
-        self.feed(page)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        if tag == "a":
-            self.names.update(name for name, _ in attrs)
-
-
-def test_the_older_name_of_core_metadata_is_never_written() -> None:
+def test_a_client_reads_requires_python_and_no_older_name_of_core_metadata() -> None:
     """pip 22.3 to 23.1 read data-dist-info-metadata and then refuse the name that upstream writes in METADATA."""
     (page,) = (page for name, page in render_index([FLASH_ATTN]).items() if "flash-attn/" in name)
-    assert _Attributes(page.decode()).names == {"href", "data-requires-python", "data-core-metadata"}
-
-
-@pytest.mark.parametrize(("requires", "shown"), [(">=3.9,<3.15", ">=3.9,<3.15"), ("", None)], ids=["some", "none"])
-def test_a_file_has_its_requires_python(requires: str, shown: str | None) -> None:
-    assert read_one(a_row("rocm64torch2.9", requires_python=requires)).requires_python == shown
+    (link,) = RepositoryPage.from_html(page).links
+    assert link.attrs.keys() == {"href", "data-requires-python", "data-core-metadata"}
+    for requires, shown in ((">=3.9,<3.15", ">=3.9,<3.15"), ("", None)):
+        assert read_one(a_row("rocm64torch2.9", requires_python=requires)).requires_python == shown
 
 
 text = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1)
@@ -137,24 +113,18 @@ def test_a_label_has_the_index_of_its_rocm_torch_and_backend() -> None:
         assert [package.version for package in read_project(pages, index)] == [f"2.8.3+{label}"]
 
 
-def test_an_index_lists_the_wheels_of_its_rocm_torch_and_backend_and_no_other(release: Path) -> None:
+def test_an_index_lists_the_wheels_of_its_rocm_torch_and_backend_the_dependencies_and_no_other(release: Path) -> None:
     listed = {index: [link.text for link in links_on(release / index / "flash-attn/index.html")] for index in INDEXES}
-    assert listed == {
-        INDEXES[0]: [
-            "flash_attn-2.8.3+rocm64torch2.9-1-cp311-cp311-manylinux_2_28_x86_64.whl",
-            "flash_attn-2.8.3+rocm64torch2.9-1-cp312-cp312-manylinux_2_28_x86_64.whl",
-        ],
-        INDEXES[1]: ["flash_attn-2.8.3+rocm64torch2.9triton-1-py3-none-any.whl"],
-        INDEXES[2]: ["flash_attn-2.8.3+rocm64torch2.8-1-cp311-cp311-manylinux_2_28_x86_64.whl"],
-        INDEXES[3]: ["flash_attn-2.8.3+rocm7.14torch2.14triton-1-py3-none-any.whl"],
-    }
-
-
-def test_every_index_has_the_dependencies_too(release: Path) -> None:
+    compiled = "flash_attn-2.8.3+rocm64torch2.{0}-1-cp{1}-cp{1}-manylinux_2_28_x86_64.whl"
+    assert list(listed.values()) == [
+        [compiled.format(9, 311), compiled.format(9, 312)],
+        ["flash_attn-2.8.3+rocm64torch2.9triton-1-py3-none-any.whl"],
+        [compiled.format(8, 311)],
+        ["flash_attn-2.8.3+rocm7.14torch2.14triton-1-py3-none-any.whl"],
+    ]
     for index in INDEXES:
         page = IndexPage.from_html((release / index / "index.html").read_bytes())
-        assert page.projects == ["einops", "flash-attn"]
-        assert page.repository_version == "1.0"
+        assert (page.projects, page.repository_version) == (["einops", "flash-attn"], "1.0")
 
 
 def test_our_aiter_and_the_flash_attn_without_kernels_are_in_their_own_indexes_alone() -> None:
@@ -168,16 +138,14 @@ def test_our_aiter_and_the_flash_attn_without_kernels_are_in_their_own_indexes_a
     assert render_index([EINOPS]) == {}, "dependencies alone make no index"
 
 
-def test_every_page_is_linked_from_the_page_above_it(release: Path) -> None:
+def test_every_page_is_linked_from_the_page_above_it_and_links_are_relative(release: Path) -> None:
+    """So a release can be moved."""
     pages = [page.parent for page in release.rglob("simple/*/**/index.html")]
     assert len(pages) == 17
     for folder in pages:
         assert folder in [path_of(link.url) for link in links_on(folder.parent / "index.html")]
-
-
-def test_links_are_relative_so_that_a_release_can_be_moved(release: Path) -> None:
-    pages = [RepositoryPage.from_html(page.read_bytes()) for page in release.rglob("index.html")]
-    addresses = [urlsplit(link.url) for page in pages for link in page.links]
+    read = [RepositoryPage.from_html(page.read_bytes()) for page in release.rglob("index.html")]
+    addresses = [urlsplit(link.url) for page in read for link in page.links]
     assert len(addresses) > len(CELLS)
     assert not [address for address in addresses if address.scheme or address.netloc or address.path.startswith("/")]
 
@@ -188,18 +156,12 @@ def test_the_same_rows_give_the_same_pages_whatever_their_order() -> None:
     assert all(list(other.items()) == list(first.items()) for other in others)
 
 
-def test_pages_that_nothing_leads_to_any_more_are_removed(release: Path, tmp_path: Path) -> None:
+def test_pages_that_nothing_leads_to_any_more_are_removed_and_nothing_else(tmp_path: Path) -> None:
     write_pages(tmp_path, render_index([FLASH_ATTN, a_row("rocm7.14torch2.14"), EINOPS]))
-    write_pages(tmp_path, render_index([FLASH_ATTN]))
-    fresh = tmp_path / "fresh"
-    write_pages(fresh, render_index([FLASH_ATTN]))
-    assert content_of(tmp_path / "simple") == content_of(fresh / "simple")
-    assert not (tmp_path / "simple/rocm7.14").exists()
-
-
-def test_only_pages_are_removed(tmp_path: Path) -> None:
-    (tmp_path / "simple").mkdir()
     (tmp_path / "simple/robots.txt").write_text("kept")
+    kept = {"simple/robots.txt": b"kept"}
     write_pages(tmp_path, render_index([FLASH_ATTN]))
+    assert content_of(tmp_path) == {**render_index([FLASH_ATTN]), **kept}
+    assert not (tmp_path / "simple/rocm7.14").exists()
     write_pages(tmp_path, {})
-    assert content_of(tmp_path) == {"simple/robots.txt": b"kept"}
+    assert content_of(tmp_path) == kept

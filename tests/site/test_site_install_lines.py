@@ -56,23 +56,17 @@ ROW = a_row(triton("2.8.3", "7.2"))
 LABEL = f"rocm72torch{TORCH.rpartition('.')[0]}triton"
 
 
-def test_the_install_line_names_the_index_of_the_wheel_and_no_other() -> None:
+def test_the_install_line_names_the_index_of_the_wheel_and_no_other(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     line = directory_install_lines([ROW], Path("/wheelhouse"))[0]
     index = f"file:///wheelhouse/simple/rocm72/torch{TORCH.rpartition('.')[0]}/triton/"
     assert line == f"pip install --index-url {index} flash-attn"
-
-
-def test_the_install_line_survives_the_shell_whatever_the_folder_is_called(tmp_path: Path) -> None:
-    cases: list[str] = ["with blank", "a'b", 'a"b', "a$b", "a+b", "a%20b", "a#b", "été"]
-    for name in cases:
+    for name in ("with blank", "a'b", 'a"b', "a$b", "a+b", "a%20b", "a#b", "été"):
         folder = tmp_path / name
-        (index,) = (
-            word for word in shlex.split(directory_install_lines([ROW], folder)[0]) if word.startswith("file://")
-        )
-        assert index.startswith(f"{folder.as_uri()}/simple/")
-
-
-def test_the_install_line_has_the_whole_path(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        words = shlex.split(directory_install_lines([ROW], folder)[0])
+        (index,) = (word for word in words if word.startswith("file://"))
+        assert index.startswith(f"{folder.as_uri()}/simple/"), "it survives the shell"
     monkeypatch.chdir(tmp_path)
     assert f"{tmp_path.as_uri()}/wheelhouse/simple/" in directory_install_lines([ROW], Path("wheelhouse"))[0]
 
@@ -112,15 +106,9 @@ def test_unsuitable_wheels_are_not_picked(matrix: Matrix) -> None:
         assert pick_smoke_test_wheel([row, ROW], matrix) == ROW
 
 
-@pytest.mark.parametrize(
-    ("repository", "address"),
-    [
-        ("Someone/wheels", "https://someone.github.io/wheels/"),
-        ("Someone/Someone.github.io", "https://someone.github.io/"),
-    ],
-)
-def test_pages_serve_a_repository_below_its_owner_but_for_the_owners_own_site(repository: str, address: str) -> None:
-    assert github_pages_url(repository) == address
+def test_pages_serve_a_repository_below_its_owner_but_for_the_owners_own_site() -> None:
+    assert github_pages_url("Someone/wheels") == "https://someone.github.io/wheels/"
+    assert github_pages_url("Someone/Someone.github.io") == "https://someone.github.io/"
 
 
 # -- a preview, whose kernels are in aiter

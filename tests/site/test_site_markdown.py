@@ -48,22 +48,14 @@ def test_a_cell_of_a_table_stays_one_cell(one: str, other: str) -> None:
     assert [[cell.replace("\u200b", "") for cell in row] for row in rows[1:]] == [[one_line(one), one_line(other)]]
 
 
-def test_no_mention_and_no_reference_is_left_after_escapes_are_read() -> None:
-    cases: list[str] = ["@octocat", "a@b.example", "see @org/team", "#12", "owner/repo#12"]
-    for text in cases:
+def test_no_mention_no_reference_and_no_link_of_githubs_is_left_after_escapes_are_read() -> None:
+    for text in ("@octocat", "a@b.example", "see @org/team", "#12", "owner/repo#12"):
         read = "".join(token.content for token in tokens(escape(text)) if token.type in ("text", "text_special"))
         assert re.search(f"[@#]{BLANK}", read)
         assert not re.search(r"[@#]\w", read)
-
-
-def test_github_makes_no_link_of_an_address() -> None:
-    cases: list[str] = ["https://evil.example/", "www.evil.example", "WWW.evil.example", "ftp://x"]
-    for text in cases:
+    for text in ("https://evil.example/", "www.evil.example", "WWW.evil.example", "ftp://x"):
         assert not re.search(r"://|(?i:www\.)", escape(text))
-
-
-def test_a_line_has_single_blanks_and_escapes_what_is_invisible() -> None:
-    assert one_line(" a\u202eb\n\tc") == r"a\u202eb c"
+    assert one_line(" a\u202eb\n\tc") == r"a\u202eb c", "single blanks, and what is invisible is escaped"
 
 
 def test_a_link_leads_to_a_file_or_a_page_only() -> None:
@@ -88,13 +80,5 @@ def test_no_line_ends_the_block_of_code_it_is_in(lines: list[str]) -> None:
 
 
 def test_sizes_are_in_thousands() -> None:
-    cases: list[tuple[int, str]] = [
-        (0, "0 B"),
-        (999, "999 B"),
-        (1000, "1.0 kB"),
-        (123_456, "123 kB"),
-        (1_234_567, "1.2 MB"),
-        (2**31, "2.1 GB"),
-    ]
-    for size, text in cases:
-        assert size_text(size) == text
+    texts = {0: "0 B", 999: "999 B", 1000: "1.0 kB", 123_456: "123 kB", 1_234_567: "1.2 MB", 2**31: "2.1 GB"}
+    assert {size: size_text(size) for size in texts} == texts

@@ -61,18 +61,13 @@ def test_a_row_has_the_facts_for_choosing_a_wheel(rows: tuple[WheelRow, ...]) ->
 
 
 def test_every_file_is_linked_with_its_whole_digest(rows: tuple[WheelRow, ...]) -> None:
-    expected = {f"{SITE}/wheels/{row.filename.replace('+', '%2B')}#sha256={row.sha256}" for row in rows}
-    assert (
-        set(links(packages_page(MATRIX, rows, SITE))) == set(links(packages_page(MATRIX, rows, SITE + "/"))) == expected
-    )
-    assert set(links(packages_page(MATRIX, rows))) == {address.removeprefix(f"{SITE}/") for address in expected}
-
-
-def test_a_file_with_an_address_of_its_own_is_linked_there(rows: tuple[WheelRow, ...]) -> None:
+    local = {f"wheels/{row.filename.replace('+', '%2B')}#sha256={row.sha256}" for row in rows}
+    assert set(links(packages_page(MATRIX, rows))) == local
+    for site in (SITE, f"{SITE}/"):
+        assert set(links(packages_page(MATRIX, rows, site))) == {f"{SITE}/{name}" for name in local}
     elsewhere = rows[0].model_copy(update={"url": "https://host.example/a%2Bb.whl"})
-    assert links(packages_page(MATRIX, [elsewhere], SITE)) == [
-        f"https://host.example/a%2Bb.whl#sha256={elsewhere.sha256}"
-    ]
+    (found,) = links(packages_page(MATRIX, [elsewhere], SITE))
+    assert found == f"https://host.example/a%2Bb.whl#sha256={elsewhere.sha256}", "it has an address of its own"
 
 
 def test_each_group_has_its_install_line_if_the_site_is_known(rows: tuple[WheelRow, ...]) -> None:
@@ -83,30 +78,19 @@ def test_each_group_has_its_install_line_if_the_site_is_known(rows: tuple[WheelR
     assert code_lines(packages_page(MATRIX, rows)) == []
 
 
-def test_a_yanked_wheel_is_marked_with_the_reason(rows: tuple[WheelRow, ...]) -> None:
-    yanked = rows[0].model_copy(update={"yanked": "a|b [c](http://d.example) @all"})
-    page = packages_page(MATRIX, [yanked, *rows[1:]])
-    assert "wheel yanked: a|b [c](http://d.example) @all" in shown(page)
-    assert "3 flash-attn wheels, 1 of them yanked." in page
-    assert len(links(page)) == len(rows)
-
-
-def test_a_wheel_that_ran_on_a_gpu_has_its_mark(rows: tuple[WheelRow, ...]) -> None:
+def test_a_yanked_wheel_and_one_that_ran_on_a_gpu_are_marked(rows: tuple[WheelRow, ...]) -> None:
     hostile = H200.model_copy(update={"device": "H200|[x](http://d.example) @all"})
-    page = packages_page(
-        MATRIX,
-        [
-            with_evidence(rows[0], amd_validation()),
-            with_evidence(rows[1], nvidia_validation(hardware=hostile)),
-            *rows[2:],
-        ],
-    )
+    ran, computed, *others = rows
+    yanked = others[0].model_copy(update={"yanked": "a|b [c](http://d.example) @all"})
+    computed = with_evidence(computed, nvidia_validation(hardware=hostile))
+    page = packages_page(MATRIX, [with_evidence(ran, amd_validation()), computed, yanked, *others[1:]])
     gates = [cells[-1] for cells in table_rows(page)]
     assert gates.count("wheel, verified on gfx942") == 1
     mode = "in the non-AMD GPU test mode"
-    assert [text.replace(BLANK, "") for text in gates if mode in text] == [
-        f"wheel, numbers computed on H200|[x](http://d.example) @all {mode}"
-    ]
+    (marked,) = (text.replace(BLANK, "") for text in gates if mode in text)
+    assert marked == f"wheel, numbers computed on H200|[x](http://d.example) @all {mode}"
+    assert "wheel yanked: a|b [c](http://d.example) @all" in shown(page)
+    assert "3 flash-attn wheels, 1 of them yanked." in page
     assert len(links(page)) == len(rows)
 
 

@@ -80,19 +80,15 @@ def test_an_older_python_gets_an_error_without_traceback(doctor: Path) -> None:
     assert done.stderr == "error: Python is too old: doctor.py needs 3.9 or newer\n"
 
 
-def test_it_needs_nothing_of_this_package(doctor: Path) -> None:
+def test_it_needs_nothing_of_this_package_and_defines_every_name_in_it(doctor: Path, tmp_path: Path) -> None:
     tree = ast.parse(doctor.read_text(encoding="utf-8"), feature_version=(3, 9))
     imported = [node for node in ast.walk(tree) if isinstance(node, (ast.Import, ast.ImportFrom))]
     modules = {node.module if isinstance(node, ast.ImportFrom) else node.names[0].name for node in imported}
     tops = {str(name).partition(".")[0] for name in modules}
     assert tops - set(sys.stdlib_module_names) == set()
-
-
-def test_every_name_in_it_is_defined(doctor: Path, tmp_path: Path) -> None:
     # each module has its own imports: F811
     options = ["--isolated", "--no-cache", "--select", "F", "--ignore", "F811", "--target-version", "py39"]
-    ruff = [sys.executable, "-m", "ruff", "check", *options]
-    done = call([*ruff, doctor], tmp_path)
+    done = call([sys.executable, "-m", "ruff", "check", *options, doctor], tmp_path)
     assert done.returncode == 0, done.stdout
 
 
@@ -116,12 +112,9 @@ def definitions(node: ast.stmt) -> set[tuple[str, str]]:
     return {(name, str(node.lineno)) for name in found}
 
 
-def test_the_same_sources_make_the_same_file(doctor: Path) -> None:
+def test_the_file_describes_itself_and_is_readable_and_the_same_for_the_same_sources(doctor: Path) -> None:
     single_file._assemble_program.cache_clear()
     assert build_single_file(WRITTEN) == doctor.read_text(encoding="utf-8")
-
-
-def test_the_file_describes_itself_and_is_readable(doctor: Path) -> None:
     text = build_single_file(WRITTEN, SITE)
     docstring = ast.get_docstring(ast.parse(text)) or ""
     assert "python3 doctor.py --install" in docstring
@@ -131,15 +124,11 @@ def test_the_file_describes_itself_and_is_readable(doctor: Path) -> None:
         assert f"\n# {module}\n" in text
 
 
-def test_the_site_is_its_one_constant() -> None:
+def test_the_site_is_its_one_constant_and_none_that_could_be_code() -> None:
     without, text = build_single_file(WRITTEN), build_single_file(WRITTEN, SITE)
     assert text.count(SITE) == 2  # there, and in the docstring
     assert text.replace(f" of\n{SITE}", "").replace(f'SITE = "{SITE}"', 'SITE = ""') == without
-
-
-def test_a_site_that_could_be_code_is_refused() -> None:
-    cases: list[str] = ['https://a/"; import os', "https://a/\\", "https://a/\n", "https://a/ b", '"""', "\x1b"]
-    for site in cases:
+    for site in ('https://a/"; import os', "https://a/\\", "https://a/\n", "https://a/ b", '"""', "\x1b"):
         with pytest.raises(InputError, match="not a site address"):
             build_single_file(WRITTEN, site)
 

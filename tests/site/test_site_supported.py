@@ -38,25 +38,20 @@ def test_a_preview_is_named_where_no_release_is() -> None:
     assert tables[-2:] == ["", "Preview: flash-attn 2.8.4 preview (commit 4a948e9), in indexes of its own."]
 
 
-def test_neighbours_among_amds_torches_share_their_pythons() -> None:
+def test_neighbours_among_amds_torches_share_their_pythons_and_spans_have_no_gaps() -> None:
     own = {"2.10.0": ("3.12", "3.10"), "2.9.1": ("3.12", "3.10"), "2.8.0": ("3.12",)}
     ids = [f"fa2.8.3-rocm7.2-torch{torch}amd-cp{python.replace('.', '')}-ck" for torch in own for python in own[torch]]
     assert supported._amd_torches(map(Cell.parse, ids)) == "2.10.0, 2.9.1 (3.10, 3.12); 2.8.0 (3.12)"
-
-
-def test_a_rocm_without_any_cell_is_shown_as_having_none() -> None:
-    matrix = small_matrix(("torch: ['2.9.1']", "torch: ['2.4.0']"))
-
-    assert "| 6.4 | no | no | no |" in supported_tables(matrix, expand(matrix))
-
-
-def test_spans_run_from_oldest_to_newest_without_gaps() -> None:
-    cases: list[tuple[set[str], str]] = [
+    for among, expected in (
         (set(), "no"),
         ({"7.0"}, "7.0"),
         ({"6.4", "7.0"}, "6.4 to 7.0"),
         ({"6.4", "7.10"}, "6.4, 7.10"),
         ({"6.3", "6.4", "7.0", "7.10"}, "6.3 to 7.10"),
-    ]
-    for among, expected in cases:
+    ):
         assert supported._span(("7.10", "7.0", "6.4", "6.3"), among) == expected
+
+
+def test_a_rocm_without_any_cell_is_shown_as_having_none() -> None:
+    matrix = small_matrix(("torch: ['2.9.1']", "torch: ['2.4.0']"))
+    assert "| 6.4 | no | no | no |" in supported_tables(matrix, expand(matrix))

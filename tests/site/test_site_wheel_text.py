@@ -26,11 +26,8 @@ def row(tmp_path: Path) -> WheelRow:
     return made
 
 
-def test_a_wheel_without_gpu_runs_has_no_notes(row: WheelRow) -> None:
+def test_only_a_wheel_of_an_earlier_build_or_with_gpu_runs_has_notes(row: WheelRow) -> None:
     assert [*status_notes(row, MATRIX), *evidence_lines(row)] == []
-
-
-def test_a_wheel_of_an_earlier_build_is_marked_with_what_it_lacks(row: WheelRow) -> None:
     assert list(status_notes(row, second_build(MATRIX))) == ["checked before these cases existed: wrong numbers"]
 
 
@@ -58,28 +55,17 @@ def test_missing_checks_come_first_and_the_wheel_is_not_called_verified(row: Whe
     ran = with_evidence(row.model_copy(update={"gates": (*quick_gates(TRITON), GATE)}), amd_validation())
     assert list(status_notes(ran, MATRIX)) == ["not checked: numbers", "tested on gfx90a, gfx942"]
     assert "verified" not in " ".join(evidence_lines(ran))
-
-
-def test_a_gate_that_was_added_later_is_named_and_refuses_nothing(row: WheelRow) -> None:
     older = row.model_copy(update={"gates": tuple(gate for gate in row.gates if gate.gate != "emulation")})
-    assert list(status_notes(with_evidence(older, amd_validation()), MATRIX)) == [
-        "added later: numbers",
-        "tested on gfx942",
-    ]
+    found = list(status_notes(with_evidence(older, amd_validation()), MATRIX))
+    assert found == ["added later: numbers", "tested on gfx942"]
 
 
-def test_results_of_the_test_mode_are_marked(row: WheelRow) -> None:
-    ran = with_evidence(row, nvidia_validation(time=LATER))
-    assert list(status_notes(ran, MATRIX)) == ["numbers computed on NVIDIA H200 in the non-AMD GPU test mode"]
-    (line,) = evidence_lines(ran)
-    assert line.startswith(
-        "numbers computed on NVIDIA H200 in the non-AMD GPU test mode, torch 2.11.0+cu130, 2026-11-24: "
-    )
-    assert line.endswith("; this proves nothing about AMD GPUs")
-
-
-def test_the_fallback_on_another_gpu_is_no_test_mode_and_no_proof(row: WheelRow) -> None:
-    ran = with_evidence(row, nvidia_validation(dropped_launch_options=None, validated=FALLBACK))
-    assert list(status_notes(ran, MATRIX)) == ["numbers computed on NVIDIA H200"]
-    (line,) = evidence_lines(ran)
-    assert "proves nothing about AMD GPUs" in line
+def test_results_of_other_gpus_are_no_proof_in_the_test_mode_or_of_the_fallback(row: WheelRow) -> None:
+    mode = "numbers computed on NVIDIA H200 in the non-AMD GPU test mode"
+    fallback = nvidia_validation(dropped_launch_options=None, validated=FALLBACK)
+    for validation, note in ((nvidia_validation(time=LATER), mode), (fallback, "numbers computed on NVIDIA H200")):
+        ran = with_evidence(row, validation)
+        assert list(status_notes(ran, MATRIX)) == [note]
+        (line,) = evidence_lines(ran)
+        assert line.startswith(f"{note}, torch 2.11.0+cu130, 2026-11-2")
+        assert line.endswith("; this proves nothing about AMD GPUs")

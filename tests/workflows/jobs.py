@@ -3,39 +3,18 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
-from workflows.artifacts import Store
 from workflows.definition import Workflow, ancestors, call_inputs, grant_permissions, sort_jobs
 from workflows.document import WorkflowError, as_list
 from workflows.expressions import STATUSES, ExpressionError, Expressions, Scope, Value, as_text
-from workflows.machine import Frame, Machine
+from workflows.machine import Frame, Machine, RunContext
 from workflows.results import CANCELLED, FAILURE, SKIPPED, SUCCESS, Job, overall
-from workflows.sandbox import Sandbox
 
 OUTPUT_BYTES = 1024**2
 """Limit of a job's outputs in bytes of UTF-16 (GitHub's docs, limits)."""
-
-
-@dataclass(frozen=True)
-class RunContext:
-    """Everything that the jobs of a run share."""
-
-    expressions: Expressions
-    sandbox: Sandbox
-    tree: Path
-    home: Path
-    folder: Path
-    store: Store
-    secrets: Mapping[str, str]
-    unexecuted: Container[str]
-    """Paths of jobs that succeed without running steps; only their expressions are evaluated."""
-    counter: Iterator[int]
-    last_first: bool
-    """Whether a job at the end of a file runs before those above that it does not need."""
 
 
 @dataclass(frozen=True)
@@ -157,17 +136,7 @@ def _call(called: Workflow, base: Job, level: Level, shared: RunContext, context
 def _run(job: Mapping[str, Any], base: Job, level: Level, shared: RunContext, contexts: Mapping[str, Value]) -> Job:
     folder = shared.folder / f"job{next(shared.counter)}"
     token = f"token-of-{folder.name}" if base.permissions else ""
-    machine = Machine(
-        shared.expressions,
-        shared.sandbox,
-        shared.tree,
-        shared.home,
-        folder,
-        shared.store,
-        base.permissions,
-        token,
-        base.path not in shared.unexecuted,
-    )
+    machine = Machine(shared, folder, base.permissions, token, base.path not in shared.unexecuted)
     with machine:
         frame = _frame(job, base, level, shared, contexts, machine)
         machine.run(job["steps"], frame)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,10 +17,7 @@ from workflows.expressions import STATUSES, ExpressionError, Expressions, Scope,
 from workflows.results import FAILURE, SKIPPED, SUCCESS, Step
 from workflows.sandbox import Sandbox
 
-SHELLS = {
-    None: ("bash", "-e"),
-    "bash": ("bash", "--noprofile", "--norc", "-eo", "pipefail"),
-}
+SHELLS = {None: ("bash", "-e"), "bash": ("bash", "--noprofile", "--norc", "-eo", "pipefail")}
 """``shell`` -> command of GitHub's runner (docs on workflow syntax); only an explicit `bash` has pipefail."""
 
 _FILES = ("OUTPUT", "ENV", "PATH", "STEP_SUMMARY")
@@ -43,6 +40,25 @@ def read_pairs(text: str, file: str) -> dict[str, str]:
     return found
 
 
+@dataclass(frozen=True)
+class RunContext:
+    """Everything that the jobs of a run share."""
+
+    expressions: Expressions
+    sandbox: Sandbox
+    tree: Path
+    home: Path
+    """Initial content of the home directories."""
+    folder: Path
+    store: Store
+    secrets: Mapping[str, str]
+    unexecuted: Container[str]
+    """Paths of jobs that succeed without running steps; only their expressions are evaluated."""
+    counter: Iterator[int]
+    last_first: bool
+    """Whether a job at the end of a file runs before those above that it does not need."""
+
+
 @dataclass
 class Frame:
     """State of the steps of a job or composite action."""
@@ -58,13 +74,8 @@ class Frame:
 class Machine:
     """A fresh machine for one job; deleted afterwards."""
 
-    expressions: Expressions
-    sandbox: Sandbox
-    tree: Path
-    home: Path
-    """Initial content of the home directory."""
+    shared: RunContext
     folder: Path
-    store: Store
     permissions: Mapping[str, str]
     token: str
     executed: bool
@@ -77,7 +88,7 @@ class Machine:
         for name in ("work", "temp") if self.executed else ():
             (self.folder / name).mkdir(parents=True)
         if self.executed:
-            shutil.copytree(self.home, self.folder / "home", symlinks=True)
+            shutil.copytree(self.shared.home, self.folder / "home", symlinks=True)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -108,10 +119,10 @@ class Machine:
     def _run(self, step: Mapping[str, Any], frame: Frame) -> tuple[str, str, dict[str, str]]:
         try:
             environ = dict(frame.environ)
-            if not self.expressions.condition(step.get("if"), self._scope(frame, environ)):
+            if not self.shared.expressions.condition(step.get("if"), self._scope(frame, environ)):
                 return SKIPPED, "", {}
-            own = self.expressions.fill(step.get("env", {}), self._scope(frame, environ))
-            environ |= {name: self.expressions.text(value, self._scope(frame, environ)) for name, value in own.items()}
+            own = self.shared.expressions.fill(step.get("env", {}), self._scope(frame, environ))
+            environ |= {name: self._text(value, self._scope(frame, environ)) for name, value in own.items()}
             if "uses" in step:
                 outputs = self._use(step, frame, environ)
                 return SUCCESS, "", dict(outputs)
@@ -136,14 +147,14 @@ class Machine:
     def _quietly(self, values: Mapping[str, Any], frame: Frame, environ: Mapping[str, str]) -> dict[str, str]:
         try:
             scope = self._scope(frame, environ)
-            return {name: self.expressions.text(value, scope) for name, value in values.items()}
+            return {name: self._text(value, scope) for name, value in values.items()}
         except ExpressionError:
             return {}
 
     def _script(
         self, step: Mapping[str, Any], frame: Frame, environ: Mapping[str, str]
     ) -> tuple[int, str, dict[str, str]]:
-        text = self.expressions.text(step["run"], self._scope(frame, environ))
+        text = self._text(step["run"], self._scope(frame, environ))
         shell = step.get("shell")
         if shell not in SHELLS or (frame.composite and shell is None):
             raise WorkflowError(f"the shell {shell!r} is not supported")
@@ -156,7 +167,7 @@ class Machine:
             file.write_text("")
         named = {f"GITHUB_{name}": str(file) for name, file in files.items()}
         (self.temp / "event.json").write_text(json.dumps(frame.contexts["github"]["event"]))
-        ended = self.sandbox.run(
+        ended = self.shared.sandbox.run(
             [*SHELLS[shell], str(script)], self.workspace, {**self._runner_environ(frame), **environ, **named}
         )
         self.summary += files["STEP_SUMMARY"].read_text()
@@ -167,20 +178,20 @@ class Machine:
 
     def _use(self, step: Mapping[str, Any], frame: Frame, environ: dict[str, str]) -> Mapping[str, str]:
         scope = self._scope(frame, environ)
-        inputs = {name: self.expressions.text(value, scope) for name, value in step.get("with", {}).items()}
+        inputs = {name: self._text(value, scope) for name, value in step.get("with", {}).items()}
         if step["uses"].startswith("./"):
             return self._composite(step["uses"], inputs, frame, environ)
         if not self.executed:
             return {}
         name = step["uses"].partition("@")[0]
-        return use_action(
-            name, ActionUse(inputs, self.workspace, self.folder / "home", self.tree, self.permissions, self.store)
-        )
+        home, shared = self.folder / "home", self.shared
+        use = ActionUse(inputs, self.workspace, home, shared.tree, self.permissions, shared.store)
+        return use_action(name, use)
 
     def _composite(
         self, uses: str, inputs: Mapping[str, str], frame: Frame, environ: dict[str, str]
     ) -> Mapping[str, str]:
-        folder = (self.workspace if self.executed else self.tree) / uses
+        folder = (self.workspace if self.executed else self.shared.tree) / uses
         action = read_document(folder / "action.yml")
         declared = action.get("inputs") or {}
         unknown = sorted(set(inputs) - set(declared))
@@ -192,9 +203,7 @@ class Machine:
         inner = Frame({**seen, "inputs": own}, environ, composite=folder)
         self.run(action["runs"]["steps"], inner)
         scope = self._scope(inner, inner.environ)
-        outputs = {
-            name: self.expressions.text(about["value"], scope) for name, about in (action.get("outputs") or {}).items()
-        }
+        outputs = {name: self._text(about["value"], scope) for name, about in (action.get("outputs") or {}).items()}
         if inner.failed:
             raise ActionError(f"a step of {uses} failed")
         return outputs
@@ -218,10 +227,13 @@ class Machine:
             found["GITHUB_ACTION_PATH"] = str(frame.composite)
         return found
 
+    def _text(self, value: Value, scope: Scope) -> str:
+        return self.shared.expressions.text(value, scope)
+
     def _scope(self, frame: Frame, environ: Mapping[str, str]) -> Scope:
         status = dict(zip(STATUSES, (not frame.failed, frame.failed, True, False), strict=True))
         return Scope(
             {**frame.contexts, "env": dict(environ), "steps": frame.steps},
             status,
-            self.workspace if self.executed else self.tree,
+            self.workspace if self.executed else self.shared.tree,
         )

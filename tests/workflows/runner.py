@@ -14,7 +14,8 @@ from workflows.definition import check, dispatch_inputs, read_workflow
 from workflows.document import WorkflowError
 from workflows.events import Event, github_context
 from workflows.expressions import Expressions, Scope
-from workflows.jobs import Level, RunContext, run_level
+from workflows.jobs import Level, run_level
+from workflows.machine import RunContext
 from workflows.results import FAILURE, Job, Run, overall
 from workflows.sandbox import make_sandbox
 

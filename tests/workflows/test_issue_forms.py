@@ -37,31 +37,24 @@ def test_there_are_a_wheel_request_and_a_gpu_report() -> None:
     assert [path.stem for path in FORMS] == ["gpu-report", "wheel-request"]
 
 
-def test_a_form_has_the_keys_that_github_knows(form: dict[str, Any]) -> None:
+def test_a_form_has_the_keys_that_github_knows_and_names_pages_that_exist(form: dict[str, Any]) -> None:
     assert {"name", "description", "body"} <= form.keys() <= {"name", "description", "title", "labels", "body"}
     for element in form["body"]:
         assert element.keys() <= {"type", "id", "attributes", "validations"}
         assert NEEDED[element["type"]] <= element["attributes"].keys() <= TAKEN[element["type"]]
         assert all(isinstance(required, bool) for required in element.get("validations", {}).values())
-
-
-def test_fields_have_ids_and_labels_of_their_own(form: dict[str, Any]) -> None:
-    ids, labels = [one["id"] for one in fields(form)], [one["attributes"]["label"] for one in fields(form)]
-    assert len(set(ids)) == len(ids) > 0
-    assert len(set(labels)) == len(labels)
-    assert [one for one in ids if not re.fullmatch(r"[A-Za-z0-9_-]+", one)] == []
-
-
-def test_options_are_distinct_and_none_is_githubs_own(form: dict[str, Any]) -> None:
-    for element in fields(form):
-        options = element["attributes"].get("options", [])
-        assert len(set(options)) == len(options)
-        assert "None" not in options, "GitHub adds this option itself"
-
-
-def test_pages_that_a_form_names_exist(form: dict[str, Any]) -> None:
     for page in re.findall(r"docs/[\w/.-]+\.md", str(form)):
         assert Path(ROOT, page).is_file(), page
+
+
+def test_fields_and_options_are_distinct(form: dict[str, Any]) -> None:
+    ids, labels = [one["id"] for one in fields(form)], [one["attributes"]["label"] for one in fields(form)]
+    assert ids
+    assert [one for one in ids if not re.fullmatch(r"[A-Za-z0-9_-]+", one)] == []
+    choices = [one["attributes"].get("options", []) for one in fields(form)]
+    for distinct in (ids, labels, *choices):
+        assert len(set(distinct)) == len(distinct)
+    assert all("None" not in options for options in choices), "GitHub adds this option itself"
 
 
 def test_the_gpu_report_asks_for_what_validate_prints() -> None:

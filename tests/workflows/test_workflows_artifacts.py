@@ -30,14 +30,12 @@ def names(folder: Path) -> list[str]:
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
 
 
-def test_an_upload_stores_the_files_of_a_folder_without_modes_and_hidden_ones(store: Store, workspace: Path) -> None:
+def test_an_upload_stores_the_visible_files_of_a_folder_without_modes_once_under_a_name(
+    store: Store, workspace: Path
+) -> None:
     store.upload({"name": "n", "path": "dist"}, workspace)
     assert names(store.folder / "n") == ["a.whl", "sub/b.whl"]
     assert not (store.folder / "n/a.whl").stat().st_mode & 0o100
-
-
-def test_a_name_is_unique_unless_overwritten(store: Store, workspace: Path) -> None:
-    store.upload({"name": "n", "path": "dist"}, workspace)
     with pytest.raises(ActionError, match="Conflict"):
         store.upload({"name": "n", "path": "dist/sub"}, workspace)
     store.upload({"name": "n", "path": "dist/sub", "overwrite": "true"}, workspace)
@@ -50,23 +48,19 @@ def kept(store: Store, *wanted: str) -> None:
         (store.folder / name / f"{name}.txt").write_text(name)
 
 
-def test_a_named_artifact_is_unpacked_into_the_folder(store: Store, tmp_path: Path) -> None:
-    kept(store, "plan")
-    store.download({"name": "plan"}, tmp_path / "w")
-    assert names(tmp_path / "w") == ["plan.txt"]
-    with pytest.raises(ActionError, match="not found for name: other"):
-        store.download({"name": "other"}, tmp_path / "w")
-
-
-def test_several_artifacts_get_folders_unless_merged_but_a_single_match_does_not(store: Store, tmp_path: Path) -> None:
+def test_artifacts_get_folders_unless_named_merged_or_the_only_match(store: Store, tmp_path: Path) -> None:
     """Version 4 gave a single match its own folder too."""
     kept(store, "rows-a", "rows-b", "other")
-    store.download({"pattern": "rows-*", "path": "rows"}, tmp_path / "w")
-    assert names(tmp_path / "w") == ["rows/rows-a/rows-a.txt", "rows/rows-b/rows-b.txt"]
-    store.download({"pattern": "rows-*", "path": "m", "merge-multiple": "true"}, tmp_path / "v")
-    assert names(tmp_path / "v") == ["m/rows-a.txt", "m/rows-b.txt"]
-    store.download({"pattern": "rows-a*", "path": "rows"}, tmp_path / "u")
-    assert names(tmp_path / "u") == ["rows/rows-a.txt"]
+    for number, (inputs, found) in enumerate((
+        ({"name": "other"}, ["other.txt"]),
+        ({"pattern": "rows-*", "path": "rows"}, ["rows/rows-a/rows-a.txt", "rows/rows-b/rows-b.txt"]),
+        ({"pattern": "rows-*", "path": "m", "merge-multiple": "true"}, ["m/rows-a.txt", "m/rows-b.txt"]),
+        ({"pattern": "rows-a*", "path": "rows"}, ["rows/rows-a.txt"]),
+    )):  # fmt: skip
+        store.download(inputs, tmp_path / str(number))
+        assert names(tmp_path / str(number)) == found
+    with pytest.raises(ActionError, match="not found for name: missing"):
+        store.download({"name": "missing"}, tmp_path / "w")
 
 
 CONTINUE = """
@@ -111,19 +105,15 @@ USE = """
 """
 
 
-@pytest.mark.parametrize(
-    ("action", "given", "permissions", "message"),
-    [
-        ("actions/attest", "subject-checksums: sums", "id-token: write, attestations: write", ""),
-        ("actions/attest", "subject-checksums: sums", "id-token: write", "attestations: write"),
-        ("actions/attest", "subject-checksums: empty", "id-token: write, attestations: write", "no subject in empty"),
-        ("actions/deploy-pages", "", "pages: write", "needs id_token: write"),
-    ],
-)
-def test_fake_actions_check_inputs_and_permissions(
-    run_text: RunText, action: str, given: str, permissions: str, message: str
-) -> None:
-    text = USE.replace("ACTION", action).replace("WITH", given).replace("PERMISSIONS", permissions)
-    step = run_text(text).job("one").steps[-1]
-    assert step.outcome == ("failure" if message else "success")
-    assert message in step.output
+def test_fake_actions_check_inputs_and_permissions(run_text: RunText) -> None:
+    attest, pages = "actions/attest", "actions/deploy-pages"
+    for action, given, permissions, message in (
+        (attest, "subject-checksums: sums", "id-token: write, attestations: write", ""),
+        (attest, "subject-checksums: sums", "id-token: write", "attestations: write"),
+        (attest, "subject-checksums: empty", "id-token: write, attestations: write", "no subject in empty"),
+        (pages, "", "pages: write", "needs id_token: write"),
+    ):
+        text = USE.replace("ACTION", action).replace("WITH", given).replace("PERMISSIONS", permissions)
+        step = run_text(text).job("one").steps[-1]
+        assert step.outcome == ("failure" if message else "success")
+        assert message in step.output

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pytest
 
 from workflows.conftest import RunText
@@ -50,29 +52,22 @@ def test_a_call_passes_inputs_and_outputs_but_no_environment(run_text: RunText) 
     assert run.job("after").output == "hello 4 true\n"
 
 
-@pytest.mark.parametrize("given", ["{text: 2.10}", "{text: a, number: '${{ vars.none }}'}", "{text: a, flag: 'true'}"])
-def test_a_value_of_the_wrong_type_fails_the_call(run_text: RunText, given: str) -> None:
-    run = run_text(call(f"with: {given}"), {CALLED: SAYS})
-    assert run.result == "failure"
-    assert "the input" in run.job("call").error
+def test_a_value_of_the_wrong_type_fails_the_call(run_text: RunText) -> None:
+    for given in ("{text: 2.10}", "{text: a, number: '${{ vars.none }}'}", "{text: a, flag: 'true'}"):
+        run = run_text(call(f"with: {given}"), {CALLED: SAYS})
+        assert run.result == "failure"
+        assert "the input" in run.job("call").error
 
 
-@pytest.mark.parametrize(
-    ("caller", "wanted", "starts"),
-    [
-        ("permissions: {contents: write}", "permissions: {contents: read}", True),
-        ("permissions: {contents: write}", "", True),
-        ("permissions: {contents: write}", "permissions: {id-token: write}", False),
-    ],
-)
-def test_a_called_workflow_cannot_raise_permissions(run_text: RunText, caller: str, wanted: str, starts: bool) -> None:
-    files = {CALLED: SAYS.replace("  say:\n", f"  say:\n    {wanted}\n")}
-    if starts:
-        called = run_text(call("with: {text: a}", caller), files).job("call/say")
-        assert called.permissions == ({"contents": "read"} if wanted else {"contents": "write"})
-    else:
-        with pytest.raises(WorkflowError, match=r"requests .*, its caller has"):
-            run_text(call("with: {text: a}", caller), files)
+def test_a_called_workflow_cannot_raise_permissions(run_text: RunText) -> None:
+    def start(wanted: str) -> Mapping[str, str]:
+        files = {CALLED: SAYS.replace("  say:\n", f"  say:\n    {wanted}\n")}
+        return run_text(call("with: {text: a}", "permissions: {contents: write}"), files).job("call/say").permissions
+
+    assert start("permissions: {contents: read}") == {"contents": "read"}
+    assert start("") == {"contents": "write"}
+    with pytest.raises(WorkflowError, match=r"requests .*, its caller has"):
+        start("permissions: {id-token: write}")
 
 
 ACTION = """name: greet
@@ -117,17 +112,14 @@ def test_a_composite_action_can_use_another(run_text: RunText) -> None:
     assert "inner" in run.job("one").output
 
 
-@pytest.mark.parametrize(("given", "complaint"), [("{}", "requires who"), ("{who: a, when: b}", "no input when")])
-def test_inputs_of_a_composite_action(run_text: RunText, given: str, complaint: str) -> None:
-    with pytest.raises(WorkflowError, match=complaint):
-        run_text(USES.replace("WITH", given), ACTIONS)
-
-
-def test_a_composite_action_has_no_secrets_and_needs_a_shell(run_text: RunText) -> None:
+def test_a_composite_action_has_only_its_inputs_no_secrets_and_needs_a_shell(run_text: RunText) -> None:
+    for given, inner, complaint in (
+        ("{}", INNER, "requires who"),
+        ("{who: a, when: b}", INNER, "no input when"),
+        ("{who: you}", INNER.replace("shell: bash, ", ""), "the shell None"),
+    ):
+        with pytest.raises(WorkflowError, match=complaint):
+            run_text(USES.replace("WITH", given), {**ACTIONS, ".github/actions/inner/action.yml": inner})
     files = {**ACTIONS, ".github/actions/inner/action.yml": INNER.replace("echo inner", "echo ${{ secrets.A }}")}
-    assert (
-        "Unrecognized named-value: 'secrets'" in run_text(USES.replace("WITH", "{who: you}"), files).job("one").output
-    )
-    files = {**ACTIONS, ".github/actions/inner/action.yml": INNER.replace("shell: bash, ", "")}
-    with pytest.raises(WorkflowError, match="the shell None"):
-        run_text(USES.replace("WITH", "{who: you}"), files)
+    run = run_text(USES.replace("WITH", "{who: you}"), files)
+    assert "Unrecognized named-value: 'secrets'" in run.job("one").output

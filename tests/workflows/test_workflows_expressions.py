@@ -17,9 +17,8 @@ def scope(*, failed: bool = False, **contexts: Any) -> Scope:
     return Scope(contexts, dict(zip(STATUSES, (not failed, failed, True, False), strict=True)))
 
 
-@pytest.mark.parametrize(
-    ("text", "value"),
-    [
+def test_expressions_in_text(evaluator: Expressions) -> None:
+    for text, value in (
         ("${{ inputs.flag }}", True),
         ("a ${{ inputs.flag }} b", "a true b"),
         ("${{ inputs.nothing }}", None),
@@ -27,21 +26,17 @@ def scope(*, failed: bool = False, **contexts: Any) -> Scope:
         ("${{ fromJSON('[1, \"2.50\"]')[1] }}", "2.50"),
         ("${{ '}}' }}", "}}"),
         ("${{ 2.10 }}", 2.1),
-    ],
-)
-def test_expressions_in_text(evaluator: Expressions, text: str, value: Any) -> None:
-    assert evaluator.fill(text, scope(inputs={"flag": True})) == value
+    ):
+        assert evaluator.fill(text, scope(inputs={"flag": True})) == value
+    for text in ("${{ other.a }}", "${{ inputs.", "${{ fromJSON('') }}"):
+        with pytest.raises(ExpressionError):
+            evaluator.fill(text, scope(inputs={}))
 
 
-@pytest.mark.parametrize("text", ["${{ other.a }}", "${{ inputs.", "${{ fromJSON('') }}"])
-def test_invalid_expressions_are_errors(evaluator: Expressions, text: str) -> None:
-    with pytest.raises(ExpressionError):
-        evaluator.fill(text, scope(inputs={}))
-
-
-@pytest.mark.parametrize(
-    ("condition", "failed", "runs"),
-    [
+def test_a_condition_without_a_status_function_needs_success_and_text_around_one_is_an_error(
+    evaluator: Expressions,
+) -> None:
+    for condition, failed, runs in (
         (None, False, True),
         (None, True, False),
         ("inputs.a == 'x'", False, True),
@@ -52,12 +47,10 @@ def test_invalid_expressions_are_errors(evaluator: Expressions, text: str) -> No
         ("inputs.a != 'always()'", True, False),
         (True, False, True),
         (False, False, False),
-    ],
-)
-def test_a_condition_without_a_status_function_needs_success(
-    evaluator: Expressions, condition: Any, failed: bool, runs: bool
-) -> None:
-    assert evaluator.condition(condition, scope(failed=failed, inputs={"a": "x"})) is runs
+    ):
+        assert evaluator.condition(condition, scope(failed=failed, inputs={"a": "x"})) is runs
+    with pytest.raises(ExpressionError, match="always true"):
+        evaluator.condition("${{ inputs.a }} == 'y'", scope(inputs={"a": "x"}))
 
 
 TIMED_OUT = Scope({}, dict(zip(STATUSES, (False, False, True, True), strict=True)))
@@ -77,18 +70,9 @@ def test_a_job_at_its_limit_uploads_what_it_made_and_its_logs(evaluator: Express
             assert [step for step in uploads if not evaluator.condition(step.get("if"), TIMED_OUT)] == [], title
 
 
-@pytest.mark.parametrize("result", ["failure", "cancelled", "success", "skipped"])
-def test_every_result_of_the_weekly_check_but_success_and_skipped_is_reported(
-    evaluator: Expressions, result: str
-) -> None:
+def test_every_result_of_the_weekly_check_but_success_and_skipped_is_reported(evaluator: Expressions) -> None:
     jobs = our_jobs()
-    needs = {"check": {"result": result}}
-    assert evaluator.condition(jobs["check report"]["if"], replace(TIMED_OUT, contexts={"needs": needs})) is (
-        result in ("failure", "cancelled")
-    )
+    for result in ("failure", "cancelled", "success", "skipped"):
+        needs = replace(TIMED_OUT, contexts={"needs": {"check": {"result": result}}})
+        assert evaluator.condition(jobs["check report"]["if"], needs) is (result in ("failure", "cancelled"))
     assert evaluator.condition(jobs["build reconcile"]["if"], replace(TIMED_OUT, contexts={"inputs": {}}))
-
-
-def test_a_condition_with_surrounding_text_is_an_error(evaluator: Expressions) -> None:
-    with pytest.raises(ExpressionError, match="always true"):
-        evaluator.condition("${{ inputs.a }} == 'y'", scope(inputs={"a": "x"}))

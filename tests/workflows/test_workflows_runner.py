@@ -19,38 +19,29 @@ def job(name: str, script: str, *lines: str) -> str:
     )
 
 
-@pytest.mark.parametrize(
-    ("condition", "result"),
-    [
-        ("", "skipped"),
-        ("if: always()", "success"),
-        ("if: failure()", "success"),
-        ("if: needs.middle.result == 'skipped'", "skipped"),
-        ("if: '!cancelled()'", "success"),
-    ],
-)
-def test_a_failure_skips_direct_and_indirect_dependents(run_text: RunText, condition: str, result: str) -> None:
-    run = run_text(
-        job("first", "false") + job("middle", "true", "needs: first") + job("last", "true", "needs: middle", condition)
-    )
-    assert run.results() == {"first": ["failure"], "middle": ["skipped"], "last": [result]}
+def test_a_failure_skips_direct_and_indirect_dependents_unless_they_ask_for_it(run_text: RunText) -> None:
+    text = job("first", "false") + job("middle", "true", "needs: first")
+    conditions = {
+        "plain": ("", "skipped"),
+        "always": ("if: always()", "success"),
+        "failed": ("if: failure()", "success"),
+        "asked": ("if: needs.middle.result == 'skipped'", "skipped"),
+        "not-cancelled": ("if: '!cancelled()'", "success"),
+    }
+    run = run_text(text + "".join(job(name, "true", "needs: middle", one) for name, (one, _) in conditions.items()))
+    expected = {name: [result] for name, (_, result) in conditions.items()}
+    assert run.results() == {"first": ["failure"], "middle": ["skipped"], **expected}
     assert run.result == "failure"
 
 
-def test_only_an_explicit_bash_has_pipefail(run_text: RunText) -> None:
+def test_only_an_explicit_bash_has_pipefail_and_an_invalid_or_unsupported_file_fails_a_step(run_text: RunText) -> None:
     plain = job("plain", "false | true")
-    run = run_text(plain + plain.replace("plain", "named").replace("[{", "[{shell: bash, "))
-    assert run.results() == {"plain": ["success"], "named": ["failure"]}
-
-
-@pytest.mark.parametrize(
-    ("written", "complaint"),
-    [('a line" >> "$GITHUB_OUTPUT', "Invalid format"), ('a=1" >> "$GITHUB_ENV', "GITHUB_ENV is not supported")],
-)
-def test_an_invalid_or_unsupported_file_fails_the_step(run_text: RunText, written: str, complaint: str) -> None:
-    run = run_text(job("one", f'printf "{written}"'))
-    assert run.result == "failure"
-    assert complaint in run.job("one").output
+    text = plain + plain.replace("plain", "named").replace("[{", "[{shell: bash, ")
+    text += job("line", 'printf "a line" >> "$GITHUB_OUTPUT"') + job("env", 'printf "a=1" >> "$GITHUB_ENV"')
+    run = run_text(text)
+    assert run.results() == {"plain": ["success"], "named": ["failure"], "line": ["failure"], "env": ["failure"]}
+    assert "Invalid format" in run.job("line").output
+    assert "GITHUB_ENV is not supported" in run.job("env").output
 
 
 def test_outputs_above_the_limit_fail_the_job(run_text: RunText) -> None:

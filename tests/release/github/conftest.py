@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from sigstore.verify import Verifier
 
 from fake_github import TOKEN, FakeGitHub, running_github
+from fake_github.hub import Hub
 from fake_github.outcome import Added
 from fake_github.repository import OWNER_REPO
 from fake_sigstore import FakeSigstore
 from release_factory import additions, flash_attn_wheel, stub_wheel
 from wheelfactory.release.github.client import Client
-from wheelfactory.release.github.publisher import GitHubPublisher
 from wheelfactory.release.github.releases import Releases
 
 CELL = "fa2.8.3-rocm6.4-torch2.9.1-py3-triton"
@@ -58,17 +58,6 @@ def releases(client: Client) -> Releases:
     return Releases(client)
 
 
-@pytest.fixture
-def publisher(github: FakeGitHub) -> Callable[..., GitHubPublisher]:
-    """Makes a publisher as a new process has it."""
-
-    def make(tag: str | None = "v1", token: str | None = TOKEN) -> GitHubPublisher:
-        client = Client(github.repository.api, OWNER_REPO, token, clock=github.clock, sleep=github.clock.sleep)
-        return GitHubPublisher(Releases(client), tag)
-
-    return make
-
-
 @pytest.fixture(scope="session")
 def sigstore() -> FakeSigstore:
     return FakeSigstore()
@@ -91,3 +80,8 @@ def added(tmp_path: Path, wheel: Path) -> Added:
     """Two flash-attn wheels and their dependency, with their rows."""
     made = tmp_path / "made"
     return additions([wheel, stub_wheel(made, "einops", "0.8.2"), flash_attn_wheel(made, OTHER_CELL)])
+
+
+@pytest.fixture
+def hub(github: FakeGitHub, added: Added) -> Hub:
+    return Hub(github, added)

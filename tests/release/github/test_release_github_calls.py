@@ -38,9 +38,6 @@ class Jobs:
         clock = self.github.clock
         return Releases(Client(self.github.repository.api, OWNER_REPO, TOKEN, clock=clock, sleep=clock.sleep))
 
-    def publisher(self) -> GitHubPublisher:
-        return GitHubPublisher(self.releases(), "v1")
-
     def store_sets(self, names: Iterable[str]) -> None:
         """Kernel sets of an earlier run, each in a release of its own."""
         repository = self.github.repository
@@ -54,19 +51,18 @@ class Jobs:
 
     def link(self, names: Iterable[str]) -> None:
         host = GitHubArchiveHost(self.releases())
-        for name in names:
-            assert host.download(name, self.folder)
+        assert all(host.download(name, self.folder) for name in names)
 
     def upload(self, cells: Iterable[Cell]) -> None:
         added = additions(flash_attn_wheel(self.folder, cell.id) for cell in cells)
-        publisher = self.publisher()
+        publisher = GitHubPublisher(self.releases(), "v1")
         stage(publisher, added)
         publisher.put_rows([row for row, _ in added])
         bundle = self.sigstore.sign({row.filename: row.sha256 for row, _ in added}, KERNELS)
-        add_attestation(self.publisher(), bundle, "bundle.json")
+        add_attestation(GitHubPublisher(self.releases(), "v1"), bundle, "bundle.json")
 
     def publish(self) -> None:
-        publisher = self.publisher()
+        publisher = GitHubPublisher(self.releases(), "v1")
         publish(publisher, [(row, None) for row in publisher.staged_rows()])
 
     def count(self) -> tuple[int, int]:

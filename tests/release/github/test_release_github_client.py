@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import socket
 import tracemalloc
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -29,21 +28,13 @@ def client_with(github: FakeGitHub, token: str | None) -> Client:
     return Client(github.repository.api, OWNER_REPO, token, clock=github.clock, sleep=github.clock.sleep)
 
 
-def make_drafts(github: FakeGitHub, count: int) -> None:
-    for number in range(count):
-        github.repository.create({"tag_name": f"v{number}", "draft": True})
-
-
-def test_every_page_of_a_list_is_read(github: FakeGitHub, releases: Releases) -> None:
-    make_drafts(github, 7)
+def test_every_page_of_a_list_is_read_but_none_at_another_host(github: FakeGitHub, releases: Releases) -> None:
+    tags = [f"v{number}" for number in range(7)]
+    for tag in tags:
+        github.repository.create({"tag_name": tag, "draft": True})
     github.per_page = 3
-    assert [release.tag_name for release in releases.list_releases()] == [f"v{number}" for number in reversed(range(7))]
+    assert [release.tag_name for release in releases.list_releases()] == tags[::-1]
     assert len(github.calls) == 3
-
-
-def test_a_list_that_goes_on_at_another_host_is_not_followed(github: FakeGitHub, releases: Releases) -> None:
-    make_drafts(github, 2)
-    github.per_page = 1
     own = github.repository.api
     github.before = lambda _: setattr(github.repository, "api", "http://127.0.0.2:1")
     try:
@@ -80,16 +71,31 @@ def test_rate_limits_are_recognized() -> None:
         assert is_rate_limit(status, headers, message) is limited
 
 
-def test_delays_of_a_rate_limit_without_headers_start_at_a_minute_and_grow() -> None:
-    clock = Clock()
+class Silent(Client):
+    """A client that gets the same response for every call."""
+
+    def __init__(self, clock: Clock, error: RetryableError) -> None:
+        super().__init__("http://127.0.0.1:1", OWNER_REPO, TOKEN, clock=clock, sleep=clock.sleep)
+        self._trouble = error
+
+    def attempt(self) -> bool:
+        raise self._trouble
+
+
+def test_delays_of_a_rate_limit_without_headers_start_at_a_minute_and_all_together_are_bounded() -> None:
     limited = requests.Response()
     limited.status_code = 429
-    with pytest.raises(RetryableError) as error:
+    with pytest.raises(RetryableError) as found:
         check_response(limited, "POST x", NOW)
-    silent = Silent(clock, error.value)
-    with pytest.raises(PublishError, match="GitHub does not respond: POST x: HTTP 429, rate limit"):
-        silent.retry(silent.attempt, lambda: None)
-    assert clock.pauses == [60, 120, 240, 480, 960, 1920, 3840]
+    for error, message, pauses in (
+        (found.value, "does not respond: POST x: HTTP 429, rate limit", [60, 120, 240, 480, 960, 1920, 3840]),
+        (RetryableError("rate limit", 3600.0), "asks to wait 3600 s", [3600, 3600, 3600]),
+    ):
+        clock = Clock()
+        silent = Silent(clock, error)
+        with pytest.raises(PublishError, match=message):
+            silent.retry(silent.attempt, lambda: None)
+        assert clock.pauses == pauses
 
 
 def test_an_exhausted_rate_limit_is_waited_for(
@@ -105,25 +111,6 @@ def test_an_exhausted_rate_limit_is_waited_for(
     assert TOKEN not in warning
 
 
-class Silent(Client):
-    """A client that gets the same response for every call."""
-
-    def __init__(self, clock: Clock, error: RetryableError) -> None:
-        super().__init__("http://127.0.0.1:1", OWNER_REPO, TOKEN, clock=clock, sleep=clock.sleep)
-        self._trouble = error
-
-    def attempt(self) -> bool:
-        raise self._trouble
-
-
-def test_all_pauses_together_are_bounded() -> None:
-    clock = Clock()
-    silent = Silent(clock, RetryableError("rate limit", 3600.0))
-    with pytest.raises(PublishError, match="asks to wait 3600 s"):
-        silent.retry(silent.attempt, lambda: None)
-    assert clock.pauses == [3600, 3600, 3600]
-
-
 def test_a_silent_server_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client_module, "_TIMEOUTS_S", (0.05, 0.05))
     clock = Clock()
@@ -137,10 +124,10 @@ def test_a_silent_server_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("token", "rights", "error", "hint"),
     [
-        pytest.param(None, "write", "no token: GITHUB_TOKEN is not set", "contents: write", id="none"),
-        pytest.param(" \n", "write", "no token: GITHUB_TOKEN is not set", "contents: write", id="blank"),
-        pytest.param("ghs_old", "write", "GitHub does not accept the token: ", "to a valid token", id="expired"),
-        pytest.param(TOKEN, "read", "the token lacks a permission: ", "contents: write", id="without rights"),
+        (None, "write", "no token: GITHUB_TOKEN is not set", "contents: write"),
+        (" \n", "write", "no token: GITHUB_TOKEN is not set", "contents: write"),
+        ("ghs_old", "write", "GitHub does not accept the token: ", "to a valid token"),
+        (TOKEN, "read", "the token lacks a permission: ", "contents: write"),
     ],
 )
 def test_a_token_that_will_not_do_is_an_error_with_the_next_step(
@@ -161,14 +148,12 @@ def assert_no_token(error: FactoryError, token: str | None) -> None:
     assert not any(secret.strip() and secret.strip() in text for secret in (token or "", TOKEN) for text in texts)
 
 
-def test_a_missing_repository_is_an_error(github: FakeGitHub) -> None:
+def test_a_repository_that_is_missing_or_was_moved_is_an_error(github: FakeGitHub, releases: Releases) -> None:
     client = Client(github.repository.api, "someone/nothing", TOKEN, clock=github.clock, sleep=github.clock.sleep)
     with pytest.raises(PublishError, match=r"not found on GitHub: GET .*/someone/nothing/releases") as refused:
         Releases(client).list_releases()
     assert "check OWNER/REPO" in refused.value.hint
-
-
-def test_a_repository_that_was_moved_is_not_followed(github: FakeGitHub, releases: Releases) -> None:
+    github.calls.clear()
     github.moved = True
     for call in (releases.list_releases, lambda: releases.create("v1")):
         with pytest.raises(PublishError, match="GitHub redirects the request") as refused:
@@ -177,16 +162,11 @@ def test_a_repository_that_was_moved_is_not_followed(github: FakeGitHub, release
     assert len(github.calls) == 2
 
 
-@pytest.mark.parametrize(
-    "token", [f"{TOKEN}\nother", f"{TOKEN} other", f"{TOKEN}\u00e9"], ids=["two lines", "two", "not ASCII"]
-)
-def test_an_invalid_token_is_refused_without_showing_it(github: FakeGitHub, token: str) -> None:
-    with pytest.raises(InputError, match="not a token") as refused:
-        client_with(github, token)
-    assert_no_token(refused.value, token)
-
-
-def test_the_token_goes_to_no_address_without_tls() -> None:
+def test_an_invalid_token_is_refused_without_showing_it_and_a_valid_one_sent_over_tls_alone(github: FakeGitHub) -> None:
+    for token in (f"{TOKEN}\nother", f"{TOKEN} other", f"{TOKEN}\u00e9"):
+        with pytest.raises(InputError, match="not a token") as refused:
+            client_with(github, token)
+        assert_no_token(refused.value, token)
     with pytest.raises(InputError, match=r"the API address is not secure: http://api.github.com"):
         Client("http://api.github.com", OWNER_REPO, TOKEN)
 
@@ -201,26 +181,13 @@ def test_a_password_of_netrc_is_not_sent(github: FakeGitHub, monkeypatch: pytest
     assert len(github.repository.drafts()) == 1
 
 
-def stored(github: FakeGitHub, releases: Releases, content: bytes) -> str:
-    """The address of an asset in the API."""
-    draft = releases.create("v1")
-    asset = Asset("a.whl", "", content)
-    return releases.upload(draft, asset, lambda *_: None).url
-
-
-def test_a_download_follows_to_another_host_without_the_token(
-    github: FakeGitHub, releases: Releases, tmp_path: Path
+def test_a_download_follows_to_another_host_without_the_token_and_errors_do_not_show_its_key(
+    github: FakeGitHub, releases: Releases, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    url = stored(github, releases, b"content")
+    url = releases.upload(releases.create("v1"), Asset("a.whl", "", b"content"), lambda *_: None).url
     releases.client.download(url, tmp_path / "a")  # the fixture finds a token that went to the other host
     assert (tmp_path / "a").read_bytes() == b"content"
     assert github.calls[-1] == "GET /" + url.rpartition("/")[2]
-
-
-def test_errors_do_not_show_the_key_in_a_download_address(
-    github: FakeGitHub, releases: Releases, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    url = stored(github, releases, b"content")
     with socket.create_server(("127.0.0.1", 0)) as unused:
         closed = f"http://127.0.0.1:{unused.getsockname()[1]}"
     monkeypatch.setattr(github, "storage", closed)
@@ -250,34 +217,23 @@ def test_a_large_file_is_sent_in_little_memory_and_its_bytes_are_counted(
     assert len(progress) > 32
 
 
-@pytest.fixture
-def refused() -> Iterator[str]:
-    """An address that refuses connections."""
+def test_a_first_connection_that_is_refused_is_reported_in_seconds_and_a_later_one_retried_for_longer(
+    github: FakeGitHub,
+) -> None:
+    clock = Clock()
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))  # bound and not listening
-        yield f"http://127.0.0.1:{bound.getsockname()[1]}"
-
-
-def first_error(address: str, clock: Clock) -> FactoryError:
-    client = Client(address, OWNER_REPO, None, clock=clock, sleep=clock.sleep)
-    with pytest.raises(PublishError, match=f"GitHub is unreachable: {address}/repos/{OWNER_REPO}: ") as caught:
-        client.get(client.url)
-    return caught.value
-
-
-def test_a_refused_first_connection_is_reported_in_seconds(refused: str) -> None:
-    clock = Clock()
-    error = first_error(refused, clock)
-    assert clock.pauses == [1, 2, 4]
-    assert str(error).endswith("Connection refused (after 4 tries)")
-    assert "Max retries" not in str(error)
-    assert "GITHUB_API_URL" in error.hint
-
-
-def test_a_github_that_responded_before_is_retried_for_longer(github: FakeGitHub, refused: str) -> None:
-    client = client_with(github, TOKEN)
-    client.get(f"{client.url}/releases")
-    with pytest.raises(PublishError, match=r"GitHub does not respond: .* \(after 8 tries\)") as error:
-        client.get(refused)
+        address = f"http://127.0.0.1:{bound.getsockname()[1]}"
+        client = Client(address, OWNER_REPO, None, clock=clock, sleep=clock.sleep)
+        with pytest.raises(PublishError, match=f"GitHub is unreachable: {address}/repos/{OWNER_REPO}: ") as error:
+            client.get(client.url)
+        assert clock.pauses == [1, 2, 4]
+        assert str(error.value).endswith("Connection refused (after 4 tries)")
+        assert "Max retries" not in str(error.value)
+        assert "GITHUB_API_URL" in error.value.hint
+        client = client_with(github, TOKEN)
+        client.get(f"{client.url}/releases")
+        with pytest.raises(PublishError, match=r"GitHub does not respond: .* \(after 8 tries\)") as error:
+            client.get(address)
     assert "uploaded files are kept" in error.value.hint
     assert github.clock.pauses == [1, 2, 4, 8, 16, 32, 64]

@@ -31,11 +31,7 @@ def targets(github: FakeGitHub) -> dict[str, str]:
 
 @pytest.mark.usefixtures("_trusted")
 def test_a_new_tag_is_at_the_commit_of_the_run(
-    github: FakeGitHub,
-    environ: dict[str, str],
-    added: Added,
-    sigstore: FakeSigstore,
-    monkeypatch: pytest.MonkeyPatch,
+    github: FakeGitHub, environ: dict[str, str], added: Added, sigstore: FakeSigstore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(drafts, "MAX_WHEELS", 2)
     publish(open_publisher(GITHUB, environ, tag="v1"), added)
@@ -47,11 +43,7 @@ def test_a_new_tag_is_at_the_commit_of_the_run(
 
 
 @pytest.mark.parametrize(
-    "changes",
-    [
-        pytest.param({"GITHUB_SHA": "", "GITHUB_REPOSITORY": ""}, id="no run"),
-        pytest.param({"GITHUB_REPOSITORY": "someone/factory"}, id="a run of another repository"),
-    ],
+    "changes", [{"GITHUB_SHA": "", "GITHUB_REPOSITORY": ""}, {"GITHUB_REPOSITORY": "someone/factory"}]
 )
 def test_elsewhere_a_new_tag_is_at_the_default_branch(
     github: FakeGitHub, environ: dict[str, str], added: Added, changes: dict[str, str]
@@ -61,16 +53,14 @@ def test_elsewhere_a_new_tag_is_at_the_default_branch(
     assert targets(github) == {"v1": "trunk"}
 
 
-@pytest.mark.parametrize("moved", [True, False])
 def test_a_tag_that_moved_since_the_build_is_refused_before_anything_is_published(
-    github: FakeGitHub, environ: dict[str, str], added: Added, moved: bool
+    github: FakeGitHub, environ: dict[str, str], added: Added
 ) -> None:
-    github.repository.tags["v1"] = "f" * 40 if moved else COMMIT
-    if moved:
-        with pytest.raises(PublishError, match=f"the tag moved since the build: v1: built {COMMIT}, now {'f' * 40}"):
-            publish(open_publisher(GITHUB, environ, tag="v1"), added)
-        assert github.repository.published() == []
-        environ["GITHUB_SHA"] = "f" * 40
+    github.repository.tags["v1"] = "f" * 40
+    with pytest.raises(PublishError, match=f"the tag moved since the build: v1: built {COMMIT}, now {'f' * 40}"):
+        publish(open_publisher(GITHUB, environ, tag="v1"), added)
+    assert github.repository.published() == []
+    environ["GITHUB_SHA"] = "f" * 40
     publish(open_publisher(GITHUB, environ, tag="v1"), added)
     assert_published(github.repository, [row for row, _ in added])
 

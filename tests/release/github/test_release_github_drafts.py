@@ -30,27 +30,20 @@ def draft(releases: Releases) -> Draft:
     return made
 
 
-@pytest.mark.parametrize(
-    ("expected", "message"),
-    [
-        pytest.param({}, "a.whl", id="one more"),
-        pytest.param({"a.whl": sha256(CONTENT), "b.whl": sha256(CONTENT)}, "b.whl", id="one less"),
-        pytest.param({"a.whl": sha256(b"other")}, "a.whl", id="other bytes"),
-    ],
-)
-def test_an_incomplete_draft_is_an_error_without_waiting(
-    github: FakeGitHub, draft: Draft, expected: dict[str, str], message: str
-) -> None:
-    with pytest.raises(PublishError, match=f"has missing, damaged or unexpected files: v1: {message}"):
-        draft.require_assets(expected)
-    assert github.clock.pauses == []
-
-
-def test_the_draft_is_listed_again_before_comparing(github: FakeGitHub, draft: Draft) -> None:
+def test_an_incomplete_draft_is_an_error_without_waiting(github: FakeGitHub, draft: Draft) -> None:
+    """It is listed again before comparing."""
     (release,) = github.repository.drafts()
     github.repository.upload(release.id, "late.whl", 1, sha256(b"x"), b"x")
-    with pytest.raises(PublishError, match=r"has missing, damaged or unexpected files: v1: late\.whl"):
-        draft.require_assets({"a.whl": sha256(CONTENT)})
+    late = {"late.whl": sha256(b"x")}
+    for expected, message in (
+        (late, "a.whl"),
+        ({"a.whl": sha256(CONTENT)}, "late.whl"),
+        ({**late, "a.whl": sha256(CONTENT), "b.whl": sha256(CONTENT)}, "b.whl"),
+        ({**late, "a.whl": sha256(b"other")}, "a.whl"),
+    ):
+        with pytest.raises(PublishError, match=f"has missing, damaged or unexpected files: v1: {message}$"):
+            draft.require_assets(expected)
+    assert github.clock.pauses == []
 
 
 def test_a_list_that_lags_behind_an_upload_is_read_again(github: FakeGitHub, draft: Draft) -> None:
@@ -70,19 +63,15 @@ def test_a_list_that_never_shows_an_upload_is_believed_after_a_minute(github: Fa
     assert github.clock.pauses == [1, 2, 4, 8, 16, 32], "once"
 
 
-def test_a_draft_that_was_published_meanwhile_is_not_deleted(
+def test_a_draft_that_was_published_meanwhile_is_not_deleted_and_a_missing_one_is_no_error(
     github: FakeGitHub, releases: Releases, draft: Draft
 ) -> None:
     github.repository.edit(draft.release.id, {"draft": False})
     with pytest.raises(PublishError, match="published in the meantime: v1"):
         releases.delete_draft(draft.release)
     assert len(github.repository.published()) == 1
-
-
-def test_deleting_a_missing_draft_succeeds(github: FakeGitHub, releases: Releases, draft: Draft) -> None:
     github.repository.delete(draft.release.id)
     releases.delete_draft(draft.release)
-    assert github.repository.releases == {}
 
 
 def test_a_half_uploaded_asset_is_not_there_and_not_downloaded_to_be_sure(github: FakeGitHub, draft: Draft) -> None:
@@ -93,43 +82,30 @@ def test_a_half_uploaded_asset_is_not_there_and_not_downloaded_to_be_sure(github
     assert github.calls[before:] == [f"GET /repos/someone/wheels/releases/{draft.release.id}"]
 
 
-def test_later_parts_do_not_begin_as_tags_that_start_a_build() -> None:
+def test_later_parts_do_not_begin_as_tags_that_start_a_build_and_other_tags_are_no_part() -> None:
     for number, tag in enumerate(("v1", "wheels-v1-2", "wheels-v1-3"), 1):
         assert (part_tag("v1", number), find_part_number("v1", tag)) == (tag, number)
-
-
-def test_other_tags_are_no_part() -> None:
     for found in ("v11", "wheels-v1", "wheels-v1-1", "wheels-v1-02", "wheels-v1x2-2", "xwheels-v1-2"):
         assert find_part_number("v1", found) is None
         assert find_part_number("v1.2", found) is None
 
 
-def files(number: int) -> list[str]:
-    return [f"{number}.whl", f"{number}.whl.metadata", f"{number}.whl.sigstore.json"]
+def filled(count: int, suffixes: tuple[str, ...] = ("", ".metadata", ".sigstore.json")) -> list[str]:
+    return [f"{number}.whl{suffix}" for number in range(count) for suffix in suffixes]
 
 
-def filled(count: int) -> list[str]:
-    return [name for number in range(count) for name in files(number)]
-
-
-def test_a_full_part_has_no_more_assets_than_github_takes() -> None:
-    full = [*filled(MAX_WHEELS), *WRITTEN_LAST]
+def test_a_part_takes_as_many_wheels_as_github_takes_assets() -> None:
+    full, halves = [*filled(MAX_WHEELS), *WRITTEN_LAST], filled(MAX_WHEELS, ("",))
     assert MAX_ASSETS - 3 < len(full) <= MAX_ASSETS == 1000
-    assert find_part_with_room({1: full}, "new.whl") is None
-    assert find_part_with_room({1: full[3:]}, "new.whl") == 1
-
-
-def test_metadata_and_attestation_go_where_their_wheel_is_though_another_part_has_room() -> None:
-    assert find_part_with_room({1: [], 2: ["a.whl.sigstore.json"]}, "a.whl") == 2
-    assert find_part_with_room({1: [], 2: ["a.whl"]}, "a.whl") == 2
-    assert find_part_with_room({1: filled(MAX_WHEELS - 1), 2: [], 3: ["a.whl.metadata"]}, "a.whl") == 3
-
-
-def test_half_a_wheel_keeps_the_room_of_the_other_half() -> None:
-    halves = [f"{number}.whl" for number in range(MAX_WHEELS)]
-    assert find_part_with_room({1: halves}, "new.whl") is None
-    assert find_part_with_room({1: halves}, "0.whl") == 1
-
-
-def test_the_first_part_with_room_is_filled_first() -> None:
-    assert find_part_with_room({3: [], 2: filled(3), 1: filled(MAX_WHEELS)}, "new.whl") == 2
+    for parts, wheel, number in (
+        ({1: full}, "new.whl", None),
+        ({1: full[3:]}, "new.whl", 1),
+        ({1: halves}, "new.whl", None),  # half a wheel keeps the room of the other half
+        ({1: halves}, "0.whl", 1),
+        ({3: [], 2: filled(3), 1: filled(MAX_WHEELS)}, "new.whl", 2),  # the first with room
+        # metadata and attestation go where their wheel is, though another part has room
+        ({1: [], 2: ["a.whl.sigstore.json"]}, "a.whl", 2),
+        ({1: [], 2: ["a.whl"]}, "a.whl", 2),
+        ({1: filled(MAX_WHEELS - 1), 2: [], 3: ["a.whl.metadata"]}, "a.whl", 3),
+    ):
+        assert find_part_with_room(parts, wheel) == number

@@ -19,6 +19,7 @@ from wheelfactory.release.github.settings import ENVIRONMENTS
 
 WORKFLOWS, POLICIES = "/actions/workflows", "/environments/github-pages/deployment-branch-policies"
 RUNNERS, VARIABLE = "/actions/runners", "/actions/variables/WHEELFACTORY_RUNNER"
+RIGHTS_PATH = "/actions/permissions/workflow"
 RIGHTS = {"default_workflow_permissions": "read", "can_approve_pull_request_reviews": True}
 
 
@@ -37,7 +38,7 @@ def settings() -> dict[str, Any]:
     return {
         "": {**repository, "language": None, "has_issues": True, "default_branch": "main"},
         "/actions/permissions": {"enabled": True, "allowed_actions": "all", "sha_pinning_required": True},
-        "/actions/permissions/workflow": RIGHTS,
+        RIGHTS_PATH: RIGHTS,
         WORKFLOWS: example_setting(WORKFLOWS),
         "/environments": named("/environments", "environments", *ENVIRONMENTS),
         POLICIES: policies,
@@ -64,7 +65,11 @@ def check(github: FakeGitHub, _environ: None, cli: Cli) -> Callable[[dict[str, A
 
 
 def test_nothing_is_off(check: Callable[..., CommandResult]) -> None:
-    assert check(settings()) == CommandResult(DONE, "every setting is on\n", "")
+    given = settings()
+    assert check(given) == CommandResult(DONE, "every setting is on\n", "")
+    del given[VARIABLE]
+    given[RUNNERS] = {**given[RUNNERS], "runners": []}
+    assert check(given).code == DONE, "without the variable no runner is needed"
 
 
 DISABLED = {"workflows": [{**example_setting(WORKFLOWS)["workflows"][0], "path": "a.yml", "state": "disabled_fork"}]}
@@ -75,12 +80,8 @@ DISABLED = {"workflows": [{**example_setting(WORKFLOWS)["workflows"][0], "path":
     [
         ("", {"has_issues": False}, "enable Issues"),
         ("/actions/permissions", {"enabled": False}, "allow actions"),
-        ("/actions/permissions/workflow", {"default_workflow_permissions": "write"}, "read-only permissions"),
-        (
-            "/actions/permissions/workflow",
-            {"can_approve_pull_request_reviews": False},
-            "allow pull requests by Actions",
-        ),
+        (RIGHTS_PATH, {"default_workflow_permissions": "write"}, "read-only permissions"),
+        (RIGHTS_PATH, {"can_approve_pull_request_reviews": False}, "allow pull requests by Actions"),
         (WORKFLOWS, DISABLED, "Actions, Enable workflow: a.yml is disabled_fork"),
         ("/environments", {"environments": []}, "create github-pages, refresh, release, for the tags v* and main"),
         (POLICIES, {"branch_policies": []}, "github-pages: allow the tags v*"),
@@ -105,13 +106,6 @@ def test_what_is_off_is_named_with_what_to_do(
     shown = check(given)
     (line,) = shown.out.splitlines()
     assert (shown.code, problem in line) == (FAILED, True), line
-
-
-def test_without_the_variable_no_runner_is_needed(check: Callable[..., CommandResult]) -> None:
-    given = settings()
-    del given[VARIABLE]
-    given[RUNNERS] = {**given[RUNNERS], "runners": []}
-    assert check(given).code == DONE
 
 
 def test_the_environments_are_those_of_the_workflows() -> None:

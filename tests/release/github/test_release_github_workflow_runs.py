@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -42,18 +43,14 @@ def check_run(
     return check
 
 
-def kernels() -> list[str]:
-    """The files that `ci check-run` took."""
-    return sorted(path.name for path in Path("kernels").glob("*"))
-
-
-def test_what_the_jobs_of_an_own_run_sealed_is_taken(check_run: Callable[..., CommandResult]) -> None:
+def test_what_the_jobs_of_an_own_run_sealed_is_taken(check_run: Callable[..., CommandResult], cli: Cli) -> None:
     Path("artifacts/jobs").mkdir()
     Path("artifacts/evil-SET-0123456789abcdef.tar.zst").write_text("in no artifact, as if it were the only one")
     shown = check_run(event="workflow_dispatch")
     assert (shown.code, shown.out) == (DONE, "")
     assert shown.err == f"run 1001: .github/workflows/build.yml@main on workflow_dispatch in {OWNER_REPO}\n"
-    assert kernels() == [PROOF_FILE, SHARD_FILE]
+    assert sorted(path.name for path in Path("kernels").glob("*")) == [PROOF_FILE, SHARD_FILE]
+    assert cli("ci", "check-run", f"github:{OWNER_REPO}", "1002", "--artifacts", "artifacts").code == FAILED, "no run"
 
 
 def forge(artifact: str, name: str = "evil-0123456789abcdef.tar.zst") -> None:
@@ -95,40 +92,28 @@ def test_a_job_cannot_seal_what_belongs_to_another(check_run: Callable[..., Comm
     assert shown.err.startswith(f"error: a file of another job: {PROOF_FILE} in artifact {SHARD}")
 
 
-def test_an_unknown_run_fails_the_step(check_run: Callable[..., CommandResult], cli: Cli) -> None:
-    check_run()
-    assert cli("ci", "check-run", f"github:{OWNER_REPO}", "1002", "--artifacts", "artifacts").code == FAILED
-
-
 REPOSITORY = "someone/wheels"
 OWN = WorkflowRun(id=1001, event="push", path=BUILD_WORKFLOW, head_repository=RunRepository(full_name=REPOSITORY))
 
 
-@pytest.mark.parametrize("event", ["push", "workflow_dispatch"])
-@pytest.mark.parametrize(
-    "path",
-    [BUILD_WORKFLOW, f"{BUILD_WORKFLOW}@main", f"{REPOSITORY}/{BUILD_WORKFLOW}@refs/tags/v1"],
-    ids=["alone", "with a ref", "with repository and ref"],
-)
-@pytest.mark.parametrize("repository", [REPOSITORY, "SomeOne/Wheels"])
-def test_a_run_of_this_workflow_is_accepted(event: str, path: str, repository: str) -> None:
-    require_own_run(OWN.model_copy(update={"event": event, "path": path}), repository)
+def test_a_run_of_this_workflow_is_accepted() -> None:
+    paths = (BUILD_WORKFLOW, f"{BUILD_WORKFLOW}@main", f"{REPOSITORY}/{BUILD_WORKFLOW}@refs/tags/v1")
+    for event, path, repository in product(("push", "workflow_dispatch"), paths, (REPOSITORY, "SomeOne/Wheels")):
+        require_own_run(OWN.model_copy(update={"event": event, "path": path}), repository)
 
 
-OTHERS: tuple[tuple[dict[str, object], str], ...] = (
-    ({"head_repository": RunRepository(full_name="else/wheels")}, "repository is else/wheels, not someone/wheels"),
-    ({"head_repository": None}, "repository is a deleted repository"),  # a deleted fork
-    ({"event": "pull_request"}, "event is pull_request, not push or workflow_dispatch"),
-    ({"path": ".github/workflows/ci.yml"}, f"workflow file is .github/workflows/ci.yml, not {BUILD_WORKFLOW}"),
-    ({"path": ".github/workflows/Build.yml"}, "workflow file is .github/workflows/Build.yml"),  # another file
-    ({"path": f".github/workflows/other.yml@{BUILD_WORKFLOW}"}, "workflow file is .github/workflows/other.yml"),
-    ({"path": f"else/wheels/{BUILD_WORKFLOW}@main"}, f"workflow file is else/wheels/{BUILD_WORKFLOW}"),
-)
-
-
-@pytest.mark.parametrize(("change", "found"), OTHERS)
-def test_any_other_run_is_refused_with_what_differs(change: dict[str, object], found: str) -> None:
-    with pytest.raises(InputError) as refused:
-        require_own_run(OWN.model_copy(update=change), REPOSITORY)
-    assert str(refused.value).startswith(f"cannot use the kernels of this run: run 1001: its {found}")
-    assert "without `previous-run`" in refused.value.hint
+def test_any_other_run_is_refused_with_what_differs() -> None:
+    changes: list[tuple[str, object, str]] = [
+        ("head_repository", RunRepository(full_name="else/wheels"), "repository is else/wheels, not someone/wheels"),
+        ("head_repository", None, "repository is a deleted repository"),  # a deleted fork
+        ("event", "pull_request", "event is pull_request, not push or workflow_dispatch"),
+        ("path", ".github/workflows/ci.yml", f"workflow file is .github/workflows/ci.yml, not {BUILD_WORKFLOW}"),
+        ("path", ".github/workflows/Build.yml", "workflow file is .github/workflows/Build.yml"),  # another file
+        ("path", f".github/workflows/other.yml@{BUILD_WORKFLOW}", "workflow file is .github/workflows/other.yml"),
+        ("path", f"else/wheels/{BUILD_WORKFLOW}@main", f"workflow file is else/wheels/{BUILD_WORKFLOW}"),
+    ]
+    for name, value, found in changes:
+        with pytest.raises(InputError) as refused:
+            require_own_run(OWN.model_copy(update={name: value}), REPOSITORY)
+        assert str(refused.value).startswith(f"cannot use the kernels of this run: run 1001: its {found}")
+        assert "without `previous-run`" in refused.value.hint

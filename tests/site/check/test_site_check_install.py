@@ -86,20 +86,15 @@ def source_of(release: Path) -> InstallSource:
     return InstallSource(read_site(str(release)), "https://a.example/b", {"7.2": "https://torch.example/rocm7.2"})
 
 
-@pytest.mark.parametrize("tool", ["pip", "uv"])
-def test_the_commands_are_those_that_the_search_page_shows(release: Path, tool: str) -> None:
+@pytest.mark.parametrize(("tool", "option"), [("pip", "--index-url"), ("uv", "--default-index")])
+def test_the_commands_are_those_that_the_search_page_shows(release: Path, tool: str, option: str) -> None:
     wheel = sampled(release, BROKEN)
     torch, command = map(shlex.join, install_commands(tool, Path("/env/bin/python"), wheel, source_of(release)))
     _, line = install_templates()[tool]
     line = line.replace("{version}", wheel.row.version)
     line = line.replace("{index}", "https://a.example/b/simple/rocm72/torch2.12/ck/")
     assert command.split(" install ")[1].removeprefix("--python /env/bin/python ") == line.split(" install ")[1]
-    assert torch.split(" install ")[1].endswith(
-        {
-            "pip": "torch==2.12.1+rocm7.2 --index-url https://torch.example/rocm7.2",
-            "uv": "torch==2.12.1+rocm7.2 --default-index https://torch.example/rocm7.2",
-        }[tool]
-    )
+    assert torch.split(" install ")[1].endswith(f"torch==2.12.1+rocm7.2 {option} https://torch.example/rocm7.2")
 
 
 def test_a_machine_without_uv_is_no_drift(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -110,16 +105,9 @@ def test_a_machine_without_uv_is_no_drift(monkeypatch: pytest.MonkeyPatch, tmp_p
 
 
 def test_settings_and_tokens_of_this_machine_do_not_reach_the_installers(tmp_path: Path) -> None:
-    own = {
-        "PIP_INDEX_URL": "x",
-        "UV_INDEX": "x",
-        "PYTHONPATH": "x",
-        "VIRTUAL_ENV": "x",
-        "GITHUB_TOKEN": "x",
-        "HTTPS_PROXY": "p",
-    }
-    found = install_environ({**own, "PIP_CERT": "c", "PATH": "/bin"}, tmp_path)
-    assert not found.keys() & (own.keys() - {"HTTPS_PROXY"})
+    own = dict.fromkeys(("PIP_INDEX_URL", "UV_INDEX", "PYTHONPATH", "VIRTUAL_ENV", "GITHUB_TOKEN"), "x")
+    found = install_environ({**own, "HTTPS_PROXY": "p", "PIP_CERT": "c", "PATH": "/bin"}, tmp_path)
+    assert not found.keys() & own.keys()
     assert (found["HTTPS_PROXY"], found["PIP_CERT"], found["TMPDIR"]) == ("p", "c", str(tmp_path))
     assert found["PATH"].endswith(":/bin"), "the uv of the factory comes first"
     assert {found[name] for name in ("PIP_NO_CACHE_DIR", "UV_NO_CACHE", "UV_NO_CONFIG")} == {"1"}
@@ -131,35 +119,21 @@ def results_with(release: Path, tmp_path: Path) -> Mapping[str, str]:
     return {one.gate: one.findings[0].found for one in results if one.status is Status.FAILED}
 
 
-def test_a_torch_that_the_wheel_replaced_is_drift(
+def test_a_torch_that_the_wheel_replaced_or_that_cannot_be_installed_is_drift_and_a_missing_python_a_step(
     release: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cuda = SimpleNamespace(version="2.12.1+cu128")
     monkeypatch.setattr(install, "make_python_environment", lambda folder, version, environ: Environment(folder))
     monkeypatch.setattr(install, "run", lambda *_, **__: SimpleNamespace(returncode=0, stdout="", stderr=""))
     monkeypatch.setattr(install, "find_packages", lambda *_: SimpleNamespace(distributions=lambda name: iter([cuda])))
-    assert results_with(release, tmp_path) == dict.fromkeys(
-        ("install with pip", "install with uv"), "torch 2.12.1+cu128"
-    )
+    steps = ("install with pip", "install with uv")
+    assert results_with(release, tmp_path) == dict.fromkeys(steps, "torch 2.12.1+cu128")
 
-
-def test_a_torch_that_cannot_be_installed_is_named_as_the_step(
-    release: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    refused = SimpleNamespace(
-        returncode=1, stdout="Looking in indexes\n", stderr="  \u00d7 No solution\n  \u2570 found\n"
-    )
-    monkeypatch.setattr(install, "make_python_environment", lambda folder, version, environ: Environment(folder))
+    refused = SimpleNamespace(returncode=1, stdout="Looking in indexes\n", stderr="  \u00d7 No\n  \u2570 found\n")
     monkeypatch.setattr(install, "run", lambda *_, **__: refused)
-    assert results_with(release, tmp_path) == {
-        "install torch with pip": "\u00d7 No solution \u2570 found",
-        "install torch with uv": "\u00d7 No solution \u2570 found",
-    }
+    steps = ("install torch with pip", "install torch with uv")
+    assert results_with(release, tmp_path) == dict.fromkeys(steps, "\u00d7 No \u2570 found")
 
-
-def test_a_python_that_is_missing_is_reported_as_a_step(
-    release: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
     def refuse(*_: object) -> Environment:
         raise BuildError("command failed", "uv venv: no download for Python 3.12", "install it")
 

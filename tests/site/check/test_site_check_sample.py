@@ -89,14 +89,10 @@ def test_every_python_of_a_triton_wheel_gets_its_week() -> None:
     assert {wheel.python for (wheel,) in samples} == set(PYTHONS[triton])
 
 
-def test_a_ck_wheel_is_installed_for_its_python_and_torch() -> None:
-    (wheel, *_) = choose_sample(NEW, PYTHONS, 1, 0)
-    assert (wheel.cell, wheel.python) == (NEWEST_CELL, NEWEST_CELL.python)
-    assert wheel.index == ("rocm64", f"torch{NEWEST_CELL.torch.rpartition('.')[0]}", "ck")
-
-
-def test_the_fallback_gets_the_torch_and_the_index_of_the_newest_wheel() -> None:
+def test_a_ck_wheel_is_installed_for_its_python_and_torch_and_the_fallback_with_those_of_the_newest() -> None:
     newest, _, fallback = choose_sample(NEW, PYTHONS, 3, 0)
+    assert (newest.cell, newest.python) == (NEWEST_CELL, NEWEST_CELL.python)
+    assert newest.index == ("rocm64", f"torch{NEWEST_CELL.torch.rpartition('.')[0]}", "ck")
     assert fallback.row == FALLBACK
     assert (fallback.cell, fallback.python, fallback.index) == (newest.cell, newest.python, newest.index)
 
@@ -104,11 +100,12 @@ def test_the_fallback_gets_the_torch_and_the_index_of_the_newest_wheel() -> None
 @pytest.mark.parametrize(
     "change",
     [
-        pytest.param({"yanked": "wrong numbers"}, id="yanked"),
-        pytest.param({"gates": ()}, id="unverified"),
-        pytest.param({"cell": None, "label": None}, id="without a cell"),
-        pytest.param({"cell": NEWEST_CELL.id.replace("torch2", "torch1")}, id="a torch that is not in the matrix"),
+        {"yanked": "wrong numbers"},
+        {"gates": ()},  # unverified
+        {"cell": None, "label": None},
+        {"cell": NEWEST_CELL.id.replace("torch2", "torch1")},  # a torch that is not in the matrix
     ],
+    ids=", ".join,
 )
 def test_what_no_user_should_install_is_never_chosen(change: dict[str, object]) -> None:
     rows = [row.model_copy(update=change) if row.published == LATER else row for row in NEW]

@@ -127,28 +127,24 @@ def test_each_square_of_the_coverage_names_its_reasons(whole_matrix: Matrix) -> 
     assert min(reasons.values()) == len(whole_matrix.python), "the preview alone has another reason"
 
 
-def test_axes_are_in_the_order_of_the_matrix() -> None:
-    axes = read(SMALL)["support"]["axes"]
+def test_axes_are_in_the_order_of_the_matrix_and_all_gpus_known_by_name_can_be_chosen_older_ones_first() -> None:
+    data = read(SMALL)
+    axes = data["support"]["axes"]
     assert (axes["rocm"], axes["torch"]) == (["6.4", "6.2"], ["2.9.1", "2.5.1"])
     assert (axes["python"], axes["backend"]) == (["3.12", "3.11"], ["ck", "triton"])
-
-
-def test_all_gpus_that_are_known_by_name_can_be_chosen_older_ones_first() -> None:
-    data = read(SMALL)
-    gpus = data["support"]["axes"]["gpu"]
-    assert set(gpu_products()) <= set(gpus)
-    assert gpus.index("gfx90a") < gpus.index("gfx942") < gpus.index("gfx1030")
+    assert set(gpu_products()) <= set(axes["gpu"])
+    assert axes["gpu"].index("gfx90a") < axes["gpu"].index("gfx942") < axes["gpu"].index("gfx1030")
     assert data["products"]["gfx1201"] == list(gpu_products()["gfx1201"])
 
 
 def test_a_wheel_has_the_facts_for_choosing_it() -> None:
-    found = wheel(read(SMALL, [row_of(SMALL, CK)]))
-    row = row_of(SMALL, CK)
+    row = row_of(SMALL, CK, offload_archs=("gfx90a:xnack-", "gfx942"))
+    found = wheel(read(SMALL, [row]))
     assert [found[name] for name in ("file", "sha256")] == [row.filename, row.sha256]
     assert (found["size"], found["published"]) == (size_text(row.size), f"{row.published:%Y-%m-%d}")
     assert found["version"] == "2.8.3+rocm64torch2.9"
     assert [found[axis] for axis in ("flash-attn", "rocm", "torch", "backend")] == ["2.8.3", "6.4", "2.9.1", "ck"]
-    assert (found["python"], found["pythons"], found["archs"]) == ("3.11", ["3.11"], ["gfx942"])
+    assert (found["python"], found["pythons"], found["archs"]) == ("3.11", ["3.11"], ["gfx90a", "gfx942"])
     assert found["glibc"] == "2.28"
     assert found["index"] == "simple/rocm64/torch2.9/ck"
 
@@ -163,23 +159,17 @@ def test_a_replacement_comes_before_what_it_replaces_and_has_its_build_tag() -> 
 
 def test_the_page_is_given_the_lines_that_install_with_places_for_the_values_of_a_wheel() -> None:
     lines = read(SMALL)["lines"]
-    assert lines["pip"] == [
-        "pip install torch=={torch}+rocm{rocm} --index-url {torch-index}",
-        "pip install --index-url {index} flash-attn=={version}",
-    ]
-    assert lines["uv"] == [
-        "uv pip install torch=={torch}+rocm{rocm} --default-index {torch-index}",
-        "uv pip install --default-index {index} flash-attn=={version}",
-    ]
+    for tool, program, option in (("pip", "pip", "--index-url"), ("uv", "uv pip", "--default-index")):
+        assert lines[tool] == [
+            f"{program} install torch=={{torch}}+rocm{{rocm}} {option} {{torch-index}}",
+            f"{program} install {option} {{index}} flash-attn=={{version}}",
+        ]
     assert 'dependencies = ["flash-attn=={version}", "torch=={torch}", "{triton}"]' in lines["pyproject.toml"][0]
 
 
-def test_a_triton_wheel_is_for_the_pythons_of_its_cell() -> None:
+def test_a_triton_wheel_is_for_the_pythons_of_its_cell_and_one_without_a_cell_for_those_of_its_tags() -> None:
     found = wheel(read(SMALL, [row_of(SMALL, TRITON)]))
     assert (found["python"], found["pythons"]) == ("3", ["3.12", "3.11"])
-
-
-def test_a_wheel_whose_cell_the_matrix_no_longer_has_is_for_the_pythons_of_its_tags() -> None:
     gone = row_of(SMALL, CK, cell="fa2.8.3-rocm6.4-torch2.9.1-cp310-ck")
     gone = gone.model_copy(update={"filename": gone.filename.replace("cp311", "cp310")})
     anything = row_of(SMALL, TRITON, cell="fa2.8.3-rocm6.3-torch2.9.1-py3-triton", label="rocm63torch2.9triton")
@@ -187,25 +177,15 @@ def test_a_wheel_whose_cell_the_matrix_no_longer_has_is_for_the_pythons_of_its_t
     assert [wheel(data, number)["pythons"] for number in (0, 1)] == [["3.10"], []]
 
 
-def test_features_of_an_arch_are_left_out() -> None:
-    row = row_of(SMALL, CK, offload_archs=("gfx90a:xnack-", "gfx942"))
-    assert wheel(read(SMALL, [row]))["archs"] == ["gfx90a", "gfx942"]
-
-
-def test_checks_that_did_not_pass_say_why() -> None:
+def test_checks_that_did_not_pass_say_why_and_the_square_of_an_unverified_wheel_counts_it() -> None:
     gates = (GateResult.from_findings("identity", [], "the cell"), GateResult.not_run("gpu", "no GPU is visible"))
     found = wheel(read(SMALL, [row_of(SMALL, CK, gates=gates)]))
     assert found["checks"] == [["identity", "passed"], ["gpu", str(Status.NOT_RUN), "no GPU is visible"]]
-
-
-def test_an_unverified_wheel_has_its_reason_and_its_square_counts_it() -> None:
     data = read(SMALL, [row_of(SMALL, TRITON, gates=quick_gates(TRITON.id)), row_of(SMALL, CK)])
-    found = {one["backend"]: one["unverified"] for one in map(partial(wheel, data), range(2))}
-    assert found == {"ck": "", "triton": "not checked: numbers"}
-    assert {tuple(square[:1]): square[3:5] for square in data["coverage"] if square[3]} == {
-        ("ck",): [1, 0],
-        ("triton",): [1, 1],
-    }
+    unverified = {one["backend"]: one["unverified"] for one in map(partial(wheel, data), range(2))}
+    assert unverified == {"ck": "", "triton": "not checked: numbers"}
+    squares = {square[0]: square[3:5] for square in data["coverage"] if square[3]}
+    assert squares == {"ck": [1, 0], "triton": [1, 1]}
 
 
 def test_a_wheel_has_the_archs_it_is_verified_on_and_a_line_for_each_gpu_that_ran_it() -> None:
@@ -245,12 +225,9 @@ def test_wheel_requests_go_to_the_repository_with_most_wheels() -> None:
     assert form("https://example.org/releases/download/v1/x.whl") is form(None) is None
 
 
-def test_the_same_rows_in_another_order_give_the_same_bytes() -> None:
+def test_the_same_rows_in_another_order_give_the_same_bytes_and_hostile_text_stays_ascii_json() -> None:
     rows = [row_of(SMALL, cell) for cell in expand(SMALL).cells]
     assert search_page_files(SMALL, rows, docs=False) == search_page_files(SMALL, rows[::-1], docs=False)
-
-
-def test_hostile_text_stays_ascii_json() -> None:
     reason = "</script><img src=x onerror=alert(1)> \u2028 \N{RIGHT-TO-LEFT OVERRIDE}"
     assert wheel(read(SMALL, [row_of(SMALL, CK, yanked=reason)]))["yanked"] == reason
 
@@ -258,8 +235,7 @@ def test_hostile_text_stays_ascii_json() -> None:
 def test_the_page_loads_every_script_that_there_is_and_nothing_else() -> None:
     files = search_page_files(SMALL, [], docs=False)
     page = files["index.html"].decode()
-    for name in set(files) - {"index.html"}:
-        assert f'"{name}"' in page
+    assert all(f'"{name}"' in page for name in set(files) - {"index.html"})
     assert page.count("<script") == sum(name.endswith(".js") for name in files)
 
 
