@@ -56,6 +56,7 @@ def test_a_wheel_of_this_factory(tmp_path: Path) -> None:
         "requires_python": ">=3.9",
         "requires_dist": ["einops", "torch==2.13.*"],
         "record": build_record(TRITON).model_dump(mode="json"),
+        "renamed": "",
     }
 
 

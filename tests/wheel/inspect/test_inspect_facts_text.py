@@ -50,6 +50,12 @@ def test_a_wheel_of_this_factory(tmp_path: Path) -> None:
     ]
 
 
+def test_a_renamed_wheel_is_called_that(tmp_path: Path) -> None:
+    path = make_wheel(tmp_path, name="einops", version="0.8.2", metadata="Name: flash-attn\nVersion: 2.8.3\n")
+
+    assert "  renamed   METADATA says flash-attn 2.8.3, so pip refuses this file" in lines_of(path)
+
+
 def test_a_wheel_of_another_project(tmp_path: Path) -> None:
     path = make_wheel(tmp_path, name="einops", version="0.8.2", members={"einops.py": b""}, metadata="Name: einops\n")
 
@@ -57,6 +63,7 @@ def test_a_wheel_of_another_project(tmp_path: Path) -> None:
 
     assert "  label     none (not a label of this factory)" in lines
     assert "  python    any" in lines
+    assert not any("renamed" in line for line in lines)
     assert "  requires  nothing" in lines
     assert lines[-1] == "  record    none (not a finished wheel of this factory)"
 

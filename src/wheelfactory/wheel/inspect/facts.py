@@ -10,7 +10,7 @@ from importlib.metadata import PathDistribution
 from pathlib import Path
 from typing import Any
 
-from packaging.utils import canonicalize_name
+from packaging.utils import canonicalize_name, canonicalize_version
 
 from wheelfactory.core.cell import local_version
 from wheelfactory.core.digest import file_sha256
@@ -51,6 +51,8 @@ class DistributionFacts:
     requires_python: str
     requires_dist: tuple[str, ...]
     record: BuildRecord | None
+    renamed: str = ""
+    """Name and version in METADATA, if those in the file name are others."""
 
 
 @dataclass(frozen=True)
@@ -187,6 +189,8 @@ def _read_distribution(
         label = Label.parse(local_version(version))
     except InputError:
         label = None
+    given, own = str(metadata["Version"] or version), canonicalize_name(str(metadata["Name"] or name))
+    is_renamed = (own, canonicalize_version(given)) != (name, canonicalize_version(version))
     return DistributionFacts(
         name=name,
         version=version,
@@ -195,4 +199,5 @@ def _read_distribution(
         requires_python=str(metadata["Requires-Python"] or ""),
         requires_dist=tuple(str(item) for item in metadata.get_all("Requires-Dist", [])),
         record=record,
+        renamed=f"{own} {given}" * is_renamed,
     )

@@ -29,6 +29,8 @@ def describe(facts: Inspection) -> Iterator[str]:
 def _distribution_lines(distribution: DistributionFacts) -> Iterator[str]:
     label = distribution.label
     yield f"  version   {distribution.version}"
+    if distribution.renamed:
+        yield f"  renamed   METADATA says {distribution.renamed}, so pip refuses this file"
     if label:
         yield f"  label     {label.describe(str(label.backend))}"
     else:
