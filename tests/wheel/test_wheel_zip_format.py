@@ -106,16 +106,6 @@ def test_sizes_that_follow_a_member_are_put_before_it(tmp_path: Path) -> None:
         assert not any(info.flag_bits & 0x8 for info in archive.infolist())
 
 
-def test_new_members_are_stored(tmp_path: Path) -> None:
-    path = tmp_path / "new.zip"
-    with written(path) as archive:
-        for name, data in FILES.items():
-            archive.add(name, data)
-
-    assert_sound(path)
-    assert {name: data for name, (_, _, data) in packed_bytes(path).items()} == FILES
-
-
 def test_time_mode_and_system_are_fixed(tmp_path: Path) -> None:
     source = tmp_path / "source.zip"
     write_zip(source, FILES, executable=["folder/empty"], date_time=(1999, 1, 1, 0, 0, 0))

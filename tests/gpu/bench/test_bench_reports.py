@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic import ValidationError
 
 from gpu.bench.made_reports import attention_report, not_trained, timed, trained, training_report
 from wheelfactory.core.errors import InputError
@@ -42,14 +40,6 @@ def test_a_report_is_read_back_as_it_was(tmp_path: Path) -> None:
     assert AttentionReport.model_validate_json(ATTENTION.model_dump_json()) == ATTENTION
 
 
-@pytest.mark.parametrize("number", [math.nan, math.inf])
-def test_reports_refuse_nan_and_infinity(number: float) -> None:
-    with pytest.raises(ValidationError, match="finite"):
-        trained("sdpa", loss_last=number)
-    with pytest.raises(ValidationError, match="finite"):
-        timed("sdpa", 128, number)
-
-
 def changed(**other: Any) -> Callable[[dict[str, Any]], object]:
     return lambda found: found.update(other)
 
@@ -72,11 +62,6 @@ def test_a_damaged_report_is_refused_with_the_place(tmp_path: Path) -> None:
         assert which in caught.value.which
         assert str(path) in caught.value.which
         assert "--output-json" in caught.value.hint
-
-
-def test_a_missing_report_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"^cannot read the report: .* \(No such file or directory\)$"):
-        read_training_report(tmp_path / "absent.json")
 
 
 CONFIG = attention_report(timed("plain", 1024, 1.0)).config
@@ -145,25 +130,3 @@ def test_noise_is_warned_of_and_gives_no_ratio() -> None:
     )
     steady = attention_report(timed("sdpa", 128, 2.0, noise=0.1), timed("plain", 128, 6.0))
     assert not any(line.startswith("warning") for line in wrap_lines(attention_text(steady)))
-
-
-@pytest.mark.parametrize("width", [80, 100, 160])
-def test_a_terminal_gets_every_column_within_its_width(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A narrow one in two tables, which both name the rows."""
-    rows = (timed(name, 128, 2.0, 1.0, noise=0.1) for name in ("flash-attn", "plain"))
-    report = attention_report(*rows, cpu="AMD EPYC 9654 96-Core Processor")
-    for name in ("NO_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
-        monkeypatch.delenv(name, raising=False)
-    for name, value in {"TERM": "xterm-256color", "FORCE_COLOR": "1", "COLUMNS": str(width)}.items():
-        monkeypatch.setenv(name, value)
-    lines = [re.sub(r"\x1b\[[\d;]*m", "", line) for line in wrap_lines(attention_text(report))]
-    assert max(map(len, lines)) <= width
-    named = [line for line in lines if line.split()[:2] == ["128", "flash-attn"]]
-    assert len(named) == (1 if width == 160 else 2)
-    for title in ("implementation", "repetitions", "difference"):
-        assert any(title in line for line in lines), "no title is broken"
-
-
-def test_columns_in_which_nothing_was_measured_are_left_out() -> None:
-    lines = wrap_lines(attention_text(attention_report(timed("sdpa", 128, 2.0))))
-    assert not any("extra MiB" in line or "memory of plain" in line for line in lines)
