@@ -76,12 +76,6 @@ def with_members(cell: Cell = TRITON, /, **members: bytes | None) -> Callable[[P
     return lambda folder: wheel(folder, cell, members={name: data for name, data in kept.items() if data is not None})
 
 
-def with_metadata(cell: Cell = TRITON, /, **changes: Any) -> Callable[[Path], Path]:
-    label = MATRIX.label(cell)
-    truth = {"version": f"2.8.3+{label}", "requires": ["einops", label.torch_pin]}
-    return lambda folder: wheel(folder, cell, metadata=metadata_text(**{**truth, **changes}))
-
-
 def replaced(old: str, new: str, cell: Cell = TRITON) -> Callable[[Path], Path]:
     """The good wheel with some text of METADATA replaced."""
     label = MATRIX.label(cell)
@@ -122,14 +116,13 @@ def with_folder(folder: Path) -> Path:
     return path
 
 
-def put(form: str, where: bytes, at: int, value: int, last: bool = False) -> Callable[[Path], Path]:
-    """The good wheel with a changed field in the first (or last) structure with this magic."""
+def put(form: str, where: bytes, at: int, value: int) -> Callable[[Path], Path]:
+    """The good wheel with a changed field in the first structure with this magic."""
 
     def make(folder: Path) -> Path:
         path = wheel(folder)
         data = bytearray(path.read_bytes())
-        place = data.rindex(where) if last else data.index(where)
-        struct.pack_into(form, data, place + at, value)
+        struct.pack_into(form, data, data.index(where) + at, value)
         path.write_bytes(data)
         return path
 
@@ -213,7 +206,7 @@ ALTERED = {
     "another module in that place": changed(ACTIVATION_MODULE, b"import evil\n", "'import evil'"),
     "a missing licence": Altered(more(**{"licenses/LICENSE": b""}), f"{DIST_INFO}/licenses/LICENSE", "''"),
     # METADATA
-    "torch twice": Altered(with_metadata(requires=["einops", "torch==2.13.*", "torch"]), "METADATA", "torch'"),
+    "torch twice": Altered(replaced("==2.13.*", "==2.13.*\nRequires-Dist: torch"), "METADATA", "torch'"),
     "a second Version": Altered(replaced("Version: 2.8.3", "Version: 9\nVersion: 2.8.3"), "METADATA", "Version: 9"),
     "a header behind a bare CR": Altered(
         replaced("Flash Attention\n", "Flash\rRequires-Dist: evil\n"), "METADATA", "\\rRequires-Dist: evil"
@@ -245,15 +238,8 @@ ALTERED = {
     ),
     "a folder": Altered(with_folder, "evil/", "an entry"),
     "a comment": Altered(edited(lambda info: setattr(info, "comment", b"x" * 9)), "", "different bytes"),
-    "an extra field": Altered(
-        edited(lambda info: setattr(info, "extra", b"\x99\x99\x05\x00abcde")), "", "different bytes"
-    ),
     "another made-by": Altered(put("<H", DIRECTORY, 4, 20), "", "different bytes"),
-    "another version needed": Altered(put("<H", DIRECTORY, 6, 63), "", "different bytes"),
     "another version needed, before the member": Altered(put("<H", MEMBER, 4, 63), "", "a different header"),
-    "internal attributes": Altered(put("<H", DIRECTORY, 36, 4), "", "different bytes"),
-    "another disk": Altered(put("<H", DIRECTORY, 34, 1), "", "different bytes"),
-    "a comment that is not there": Altered(put("<H", DIRECTORY, 32, 20, last=True), "", "different bytes"),
     "another time before the member": Altered(put("<H", MEMBER, 10, 1), "", "different bytes"),
     "an end for larger archives": Altered(with_larger_end, "(the directory)", "different bytes"),
     "a stream of empty blocks": Altered(padded, "flash_attn/__init__.py", "25,"),

@@ -65,23 +65,14 @@ def test_a_report_is_found_by_its_own_key_only(tmp_path: Path) -> None:
     assert kept.find(question(tmp_path), Answer) is None, "a program can import what is in its folder"
 
 
-@pytest.mark.parametrize(
-    "damage",
-    [
-        pytest.param(lambda text: text[: len(text) // 2], id="half of it"),
-        pytest.param(lambda text: b"", id="nothing"),
-        pytest.param(lambda text: b"\xff\xfe", id="no text"),
-        pytest.param(lambda text: b"[]", id="another form"),
-        pytest.param(lambda text: text.replace(b'"number"', b'"digit"'), id="another report"),
-    ],
-)
-def test_a_damaged_proof_is_none_and_is_replaced(tmp_path: Path, damage: object) -> None:
+def test_a_damaged_proof_is_none_and_is_replaced(tmp_path: Path) -> None:
     asked, kept = question(tmp_path), ProofCache(tmp_path / "proofs")
     kept.write(asked, Answer(number=42))
     (path,) = kept.folder.iterdir()
-    path.write_bytes(damage(path.read_bytes()))  # type: ignore[operator]
-
-    assert kept.find(asked, Answer) is None
+    good = path.read_bytes()
+    for damaged in (good[: len(good) // 2], b"", b"\xff\xfe", b"[]", good.replace(b'"number"', b'"digit"')):
+        path.write_bytes(damaged)
+        assert kept.find(asked, Answer) is None
 
     kept.write(asked, Answer(number=43))
     assert kept.find(asked, Answer) == Answer(number=43)
@@ -143,7 +134,6 @@ def test_compiler_errors_are_logged_once(tmp_path: Path, python: Environment, ca
             id="says where it was, and the GPU's driver much after that",
         ),
         pytest.param("pass", "it exited with 0, but printed no report", id="says nothing"),
-        pytest.param("print('done')", "it exited with 0, but printed no report", id="says something else"),
         pytest.param("print('{\"digit\": 1}')", "it exited with 0, but printed no report", id="other report"),
     ],
 )

@@ -218,20 +218,15 @@ def test_what_cannot_be_emulated_is_refused(
 
 
 @pytest.mark.parametrize(
-    ("python", "package", "environ", "error"),
+    ("python", "package", "autotune", "error"),
     [
-        pytest.param(MI300X, installed(), {}, "not a non-AMD GPU: AMD Instinct MI300X", id="an AMD GPU"),
-        pytest.param(NO_GPU, installed(), {}, "no GPU: torch 2.13.0+cpu of /venv/bin/python sees none", id="no GPU"),
-        pytest.param(H200, installed(CK), {}, "(its kernels are compiled for AMD GPUs)", id="a CK wheel"),
-        pytest.param(H200, fallback(), {}, "(runs on any GPU)", id="the fallback"),
-        pytest.param(
-            H200,
-            installed(),
-            {"FLASH_ATTENTION_TRITON_AMD_AUTOTUNE": "1"},
-            "cannot autotune on a non-AMD GPU: upstream has no configurations",
-            id="autotune",
-        ),
+        (MI300X, installed(), "", "not a non-AMD GPU: AMD Instinct MI300X"),
+        (NO_GPU, installed(), "", "no GPU: torch 2.13.0+cpu of /venv/bin/python sees none"),
+        (H200, installed(CK), "", "(its kernels are compiled for AMD GPUs)"),
+        (H200, fallback(), "", "(runs on any GPU)"),
+        (H200, installed(), "1", "cannot autotune on a non-AMD GPU: upstream has no configurations"),
     ],
+    ids=["an AMD GPU", "no GPU", "a CK wheel", "the fallback", "autotune"],
 )
 def test_the_test_mode_is_refused_where_it_does_not_apply(
     cli: Cli,
@@ -239,12 +234,11 @@ def test_the_test_mode_is_refused_where_it_does_not_apply(
     monkeypatch: pytest.MonkeyPatch,
     python: TorchPython,
     package: InstalledPackage,
-    environ: Mapping[str, str],
+    autotune: str,
     error: str,
 ) -> None:
     machine.python, machine.installed = python, package
-    for name, value in environ.items():
-        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("FLASH_ATTENTION_TRITON_AMD_AUTOTUNE", autotune)
     done = cli("validate", "--non-amd-gpu", "--cache", "cache")
     assert (done.code, machine.commands, done.out) == (BAD_INPUT, [], "")
     assert error in done.err

@@ -98,17 +98,6 @@ def test_needed_versions_are_read_despite_wrong_counts() -> None:
     assert found.versions == (("libc.so.6", "GLIBC_2.14"), ("libc.so.6", "GLIBC_2.99"))
 
 
-def test_symbols_that_only_the_gnu_hash_table_counts() -> None:
-    file = ElfBytes()
-    file.symbols(("away", GLOBAL, 0), ("one", GLOBAL, 7), ("two", GLOBAL, 7), ("behind", GLOBAL, 7))
-    file.gnu_hash(2, [8, 9])  # an odd number ends the chain, at "two"
-
-    found = read(file.build())
-
-    assert found.defined == {"one", "two"}
-    assert [item.name for item in found.undefined] == ["away"]
-
-
 @pytest.mark.parametrize(
     ("tag", "size", "kind"),
     [

@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 
-from code_object_bytes import code_object
 from elf_factory import hip_bundle, library, package, packed, section, shell, with_section
 from wheel_factory import CK, TRITON, build_record, extension_name, finished_wheel, make_wheel
 from wheelfactory.core.errors import InputError
@@ -106,12 +105,6 @@ def test_versioned_symbols_are_grouped_by_their_library_and_tell_the_oldest_glib
     assert elf["undefined"]["libm.so.6"] == ["exp"]
     assert "puts" in elf["undefined"]["libc.so.6"]
     assert elf["glibc"] == "2.29"  # exp got a new version there
-
-
-def test_a_code_object_by_itself(tmp_path: Path) -> None:
-    (tmp_path / "kernel.co").write_bytes(code_object("gfx1100"))
-
-    assert as_json(tmp_path / "kernel.co")["elf_files"][0]["code_for"] == "gfx1100"
 
 
 @pytest.fixture(scope="module")
