@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from small_matrix import Edit, small_matrix
+from small_matrix import Edit, slim_image, small_matrix
 from wheelfactory.core.errors import InputError
 from wheelfactory.kernels.kernel_set import (
     KernelSet,
@@ -114,20 +114,7 @@ TRIM = """\
       trim: {filters: [{direction: fwd, filter: '*_lse'}], source: the bindings}
       source: setup.py of the sdist
 """
-SLIM: Edit = (
-    "    source: index of ROCm 6.2\n",
-    """\
-    slim:
-      tag: rocm/dev-ubuntu-22.04:6.2-complete
-      distribution: ubuntu22.04
-      glibc: '2.35'
-      python: '3.10'
-      python-path: /usr/bin/python3
-      rocm-path: /opt/rocm
-      source: documentation of ROCm 6.2
-    source: index of ROCm 6.2
-""",
-)
+SLIM = slim_image("6.2")
 
 
 def name_of(*edits: Edit, slim: bool = False) -> str:

@@ -189,9 +189,8 @@ def test_a_wheel_without_a_build_record_is_refused(
 @pytest.mark.parametrize(
     ("member", "content", "gate", "found"),
     [
-        pytest.param(MEMBER, b"{", "identity", "damaged build record", id="build record"),
-        pytest.param(MEMBER.replace("wheelfactory.json", "METADATA"), b"\xff", "contents", "\ufffd", id="METADATA"),
-        pytest.param(extension_name(CK), b"\x7fELF\x02\x01", "contents", "damaged ELF file", id="ELF"),
+        (MEMBER, b"{", "identity", "damaged build record"),
+        (extension_name(CK), b"\x7fELF\x02\x01", "contents", "damaged ELF file"),
     ],
 )
 def test_unreadable_data_is_a_finding_of_the_gate_that_reads_it(

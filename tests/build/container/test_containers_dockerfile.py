@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 
-from small_matrix import Edit, small_matrix
+from small_matrix import Edit, slim_image, small_matrix
 from wheelfactory.build.container.dockerfile import Dockerfile, render_dockerfile
 from wheelfactory.build.environments import build_requirements
 from wheelfactory.core.cell import Backend, Cell
@@ -32,20 +32,7 @@ SNAPSHOTS = Path(__file__).parents[2] / "data/dockerfiles"
 REFRESH = "WRITE_SNAPSHOTS=1 .venv/bin/python -m pytest -q tests/build/container/test_containers_dockerfile.py"
 HADOLINT = Path(sysconfig.get_path("scripts"), "hadolint")
 
-SLIM: Edit = (
-    "    source: index of ROCm 6.4\n",
-    """\
-    slim:
-      tag: rocm/dev-ubuntu-24.04:6.4-complete
-      distribution: ubuntu24.04
-      glibc: '2.39'
-      python: '3.12'
-      python-path: /usr/bin/python3
-      rocm-path: /opt/rocm
-      source: documentation of ROCm 6.4
-    source: index of ROCm 6.4
-""",
-)
+SLIM = slim_image("6.4", "24.04")
 PACKAGES: Edit = (
     """\
         python-path: /opt/venv/bin/python
