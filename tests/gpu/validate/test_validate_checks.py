@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -23,6 +23,7 @@ from wheelfactory.verify.limits import KnownLimit
 from wheelfactory.verify.result import Status
 
 TRITON_MODULE = TOLERANCES[Backend.TRITON].module
+FALLBACK = f"{SITE}/flash_attention_amd/__init__.py"
 
 
 def found(
@@ -37,20 +38,18 @@ def called(name: str, package: InstalledPackage, report: NumericReport | None) -
     return check
 
 
-def test_a_good_wheel_on_its_gpu_passes_all() -> None:
-    checks = [
-        *check_installed(installed(), MI300X, non_amd_gpu=False),
-        *check_calls(installed(), numbers(), elsewhere=False),
-    ]
-    assert {check.name: check.status for check in checks} == dict.fromkeys(
-        ("files", "build record", "torch", "ROCm", "arch", "backend", "module"), Status.PASSED
-    )
-
-
-def test_the_fallback_has_no_record_rocm_arch_or_backend() -> None:
-    report = numbers(backend="flash_attention_amd", file=f"{SITE}/flash_attention_amd/__init__.py")
-    checks = [*check_installed(fallback(), H200, non_amd_gpu=False), *check_calls(fallback(), report, elsewhere=False)]
-    assert {check.name: check.status for check in checks} == dict.fromkeys(("files", "torch", "module"), Status.PASSED)
+@pytest.mark.parametrize(
+    ("package", "report", "names"),
+    [
+        (installed(), numbers(), ("files", "build record", "torch", "ROCm", "arch", "backend", "module")),
+        (fallback(), numbers(backend="flash_attention_amd", file=FALLBACK), ("files", "torch", "module")),
+    ],
+)
+def test_what_is_good_passes_all_its_checks(
+    package: InstalledPackage, report: NumericReport, names: Collection[str]
+) -> None:
+    checks = [*check_installed(package, MI300X, non_amd_gpu=False), *check_calls(package, report, elsewhere=False)]
+    assert {check.name: check.status for check in checks} == dict.fromkeys(names, Status.PASSED)
 
 
 def test_the_label_of_torch_names_its_rocm_for_a_ck_wheel_and_a_triton_wheel_needs_none() -> None:

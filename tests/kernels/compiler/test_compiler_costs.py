@@ -9,8 +9,6 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from wheelfactory.kernels.compiler.costs import (
     EMPTY_COST,
@@ -151,27 +149,11 @@ def test_an_arch_without_code_costs_an_empty_compile_whatever_was_measured() -> 
     assert Ledger(tuple(reversed(ledger.measurements[:2]))).main_compiler == min(CLANG, OTHER), "not by who came first"
 
 
-MEASUREMENTS = st.builds(
-    Measurement,
-    source=st.text(),
-    targets=st.lists(st.text(), min_size=1).map(tuple),
-    compiler=st.text(),
-    cpu_s=st.floats(min_value=1e-6, max_value=1e9),
-    peak_mib=st.integers(1, 10**9),
-    size=st.integers(1, 10**12),
-)
-
-
 def ledger_of(lines: Iterable[str]) -> Ledger:
     with tempfile.NamedTemporaryFile("w", encoding="utf-8") as file:
         file.writelines(line.rstrip("\n") + "\n" for line in lines)
         file.flush()
         return Ledger.read(Path(file.name))
-
-
-@given(st.lists(MEASUREMENTS))
-def test_a_ledger_reads_what_was_written(entries: list[Measurement]) -> None:
-    assert ledger_of(entry.to_line() for entry in entries) == Ledger(tuple(entries))
 
 
 LINE = measured(FWD).to_line()

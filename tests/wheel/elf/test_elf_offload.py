@@ -46,16 +46,6 @@ def test_the_entries_of_a_bundle() -> None:
     assert found.targets == {"gfx90a:xnack-", "gfx942"}
 
 
-def test_an_empty_entry_is_not_code() -> None:
-    code = code_object("gfx942")
-    at = len(table((0, 0, HOST), (0, 0, f"{HIP}gfx90a"), (0, 0, f"{HIP}gfx942")))
-
-    found = only(table((at, 0, HOST), (at, 0, f"{HIP}gfx90a"), (at, len(code), f"{HIP}gfx942")) + code)
-
-    assert [(entry.size, entry.fault) for entry in found.entries] == [(0, ""), (0, ""), (len(code), "")]
-    assert found.targets == {"gfx942"}
-
-
 def test_a_bundle_ends_with_its_last_entry_in_any_order() -> None:
     one, two = shell(size=100), shell(size=200)
     at = len(table((0, 0, f"{HIP}gfx90a"), (0, 0, f"{HIP}gfx942")))
