@@ -16,7 +16,6 @@ from wheelfactory.core.terminal import wrap_lines
 from wheelfactory.gpu.bench.bench_text import attention_text
 from wheelfactory.gpu.bench.reports import (
     NOISE_LIMIT,
-    AttentionPreset,
     AttentionReport,
     TrainingReport,
     attention_tflops,
@@ -96,27 +95,14 @@ def test_the_table_has_the_arithmetic_the_repetitions_and_the_spread() -> None:
     report = attention_report(timed("sdpa", 128, 2.0, 1.0, noise=0.1), timed("plain", 128, 6.0, 4.0), cpu="AMD EPYC")
     first, *_, header, sdpa, plain = wrap_lines(attention_text(report))
     assert first.startswith("AMD Instinct MI300X (gfx942), CPU AMD EPYC, torch ")
+    window = attention_report(*report.rows, config=CONFIG.model_copy(update={"preset": "window"}))
+    for shown, words in ((report, ""), (window, ", window of 256 keys")):
+        assert f"batch 2, 8 heads, head dim 64, float16{words}, causal, forward" in wrap_lines(attention_text(shown))
     assert header.split("  ")[0] == "tokens"
     assert re.split("  +", header)[2:7] == ["TFLOP/s", "median ms", "p10 ms", "p90 ms", "repetitions"]
     assert sdpa.split()[:7] == ["128", "sdpa", "1", "2", "1.9", "2.1", "15"]
     assert "3.00 x" in sdpa
     assert "1.00 x" in plain
-
-
-@pytest.mark.parametrize(
-    ("preset", "words"),
-    [
-        (None, "float16, causal, forward"),
-        ("window", "float16, window of 256 keys, causal, forward"),
-        ("softcap", "float16, softcap 30, causal, forward"),
-        ("alibi", "float16, ALiBi, causal, forward"),
-        ("deterministic", "float16, deterministic gradients, causal, forward"),
-        ("varlen", "float16, packed sequences of 1/64 of the length to the length, causal, forward"),
-    ],
-)
-def test_the_configuration_names_the_preset(preset: AttentionPreset | None, words: str) -> None:
-    report = attention_report(timed("sdpa", 128, 2.0), config=CONFIG.model_copy(update={"preset": preset}))
-    assert f"batch 2, 8 heads, head dim 64, {words}" in wrap_lines(attention_text(report))
 
 
 def test_noise_is_warned_of_and_gives_no_ratio() -> None:
