@@ -175,7 +175,7 @@ def test_without_a_gpu_compiled_kernels_and_without_packages_the_emulator_do_not
     assert "emulation (/venv/bin/python has no Triton and no numpy, which the emulator needs)" in done.out
 
 
-def test_without_a_gpu_the_emulator_executes(cli: Cli, machine: Machine) -> None:
+def test_without_a_gpu_or_if_asked_to_the_emulator_executes(cli: Cli, machine: Machine) -> None:
     machine.python, machine.answer = replace(NO_GPU, triton="3.7.1"), executed("gfx942")
     done = cli("validate", "--cache", "cache")
     assert done.code == DONE, done.out
@@ -183,20 +183,18 @@ def test_without_a_gpu_the_emulator_executes(cli: Cli, machine: Machine) -> None
         "executed in emulation for gfx942 without a failure, but nothing was computed on a GPU"
     )
     assert "attn_fwd 256 registers, 11 spilled, 16384 bytes of local memory" in done.out
-    assert machine.commands == [("gfx942", "first", "--order", "reversed")]
     assert "executing with Triton 3.7.1 on an emulator of gfx942" in done.err
+
+    machine.python, machine.answer = MI300X, executed("gfx1030")
+    cli("validate", "--emulate", "gfx1030", "--cache", "cache")
+    reversed_order = ("first", "--order", "reversed")
+    assert machine.commands == [("gfx942", *reversed_order), ("gfx1030", *reversed_order, "*causal bfloat16")]
 
 
 def executed(arch: str) -> EmulationReport:
     counts = dict.fromkeys(EmulatedKernel.model_fields, 0) | {"vector_registers": 256, "local": 16384}
     kernel = EmulatedKernel.model_validate({**counts, "name": "attn_fwd", "vector_spills": 11})
     return EmulationReport(**dict(numbers()), arch=arch, kernels=(kernel,))
-
-
-def test_an_arch_is_emulated_though_a_gpu_is_there(cli: Cli, machine: Machine) -> None:
-    machine.answer = executed("gfx1030")
-    cli("validate", "--emulate", "gfx1030", "--cache", "cache")
-    assert machine.commands == [("gfx1030", "first", "--order", "reversed", "*causal bfloat16")]
 
 
 @pytest.mark.parametrize(
