@@ -154,6 +154,18 @@ AMD_TORCH: Edit = (
 """Names an image as AMD does, so that there are cells for the torch in it."""
 
 
+def slim_image(rocm: str, ubuntu: str = "22.04", *more: str) -> Edit:
+    """Give a ROCm release a slim image, with more fields."""
+    glibc, python = {"22.04": ("2.35", "3.10"), "24.04": ("2.39", "3.12")}[ubuntu]
+    fields = (
+        *(f"tag: rocm/dev-ubuntu-{ubuntu}:{rocm}-complete", f"distribution: ubuntu{ubuntu}", f"glibc: '{glibc}'"),
+        *(f"python: '{python}'", "python-path: /usr/bin/python3", "rocm-path: /opt/rocm"),
+        *(f"source: documentation of ROCm {rocm}", *more),
+    )
+    source = f"    source: index of ROCm {rocm}\n"
+    return source, f"    slim: {{{', '.join(fields)}}}\n{source}"
+
+
 def edited(*edits: Edit) -> str:
     """Apply each edit to the first match in `SMALL`; give more context to pick a later match."""
     text = SMALL

@@ -42,9 +42,9 @@ def test_requested_archs_are_built_else_those_of_the_machine_for_ck(
 @pytest.mark.parametrize(
     ("asked", "refused", "origin"),
     [
-        pytest.param("gfx90a;gfx1030;mi300", "gfx1030, mi300", "PYTORCH_ROCM_ARCH requests it", id="only these"),
-        pytest.param("gfx942:xnack-", "gfx942:xnack-", "PYTORCH_ROCM_ARCH requests it", id="a target ID"),
-        pytest.param("", "gfx1100", "this machine's GPU has it", id="at hand"),
+        ("gfx90a;gfx1030;mi300", "gfx1030, mi300", "PYTORCH_ROCM_ARCH requests it"),
+        ("gfx942:xnack-", "gfx942:xnack-", "PYTORCH_ROCM_ARCH requests it"),
+        ("", "gfx1100", "this machine's GPU has it"),
     ],
 )
 def test_an_unsupported_arch_is_an_error(asked: str, refused: str, origin: str) -> None:
@@ -113,32 +113,23 @@ def test_an_invalid_max_jobs_is_an_error(asked: str) -> None:
 # ROCm
 
 
-@pytest.mark.parametrize(
-    ("named", "version"),
-    [
-        pytest.param("7.2.1", "7.2", id="a patch release is its minor"),
-        pytest.param("6.2.4", "6.2.4", id="a patch release with an entry of its own"),
-        pytest.param("6.2.3", "6.2", id="another patch release of that minor"),
-    ],
-)
+@pytest.mark.parametrize(("named", "version"), [("7.2.1", "7.2"), ("6.2.4", "6.2.4"), ("6.2.3", "6.2")])
 def test_a_rocm_is_one_of_the_matrix_whether_it_is_named_or_that_of_this_machine(named: str, version: str) -> None:
     assert resolve_rocm_version(MATRIX, Host(cores=1, memory_gib=1, rocm=named), "auto") == version
     assert resolve_rocm_version(MATRIX, WITHOUT, named) == version
 
 
-def test_auto_without_rocm_is_an_error() -> None:
-    with pytest.raises(InputError, match="no ROCm found") as caught:
-        resolve_rocm_version(MATRIX, WITHOUT, "auto")
-
-    assert "ROCM_PATH" in caught.value.hint
-
-
-@pytest.mark.parametrize("asked", ["7", "7.20", ""])
-def test_an_unknown_rocm_is_an_error(asked: str) -> None:
-    with pytest.raises(InputError, match="unknown ROCm version") as caught:
-        resolve_rocm_version(MATRIX, ON_ROCM, asked)
-
-    assert caught.value.hint == "matrix.yaml has: 7.2, 6.4, 6.2.4, 6.2"
+@pytest.mark.parametrize(
+    ("host", "asked", "what", "hint"),
+    [
+        (WITHOUT, "auto", "no ROCm found", "ROCM_PATH"),
+        *((ON_ROCM, asked, "unknown ROCm", "matrix.yaml has: 7.2, 6.4, 6.2.4, 6.2") for asked in ("7", "7.20", "")),
+    ],
+)
+def test_no_rocm_and_an_unknown_one_are_errors(host: Host, asked: str, what: str, hint: str) -> None:
+    with pytest.raises(InputError, match=what) as caught:
+        resolve_rocm_version(MATRIX, host, asked)
+    assert hint in caught.value.hint
 
 
 def test_ck_without_its_rocm_is_refused_with_two_alternatives() -> None:

@@ -179,26 +179,20 @@ def test_the_objects_compiled_for_each_target_are_in_the_timeline(setup: SetupRu
     events = json.loads((tmp_path / "build.trace.json").read_text())["traceEvents"]
     assert len([event for event in events if event["ph"] == "X"]) == 2 * len(OBJECTS)
 
-
-def test_a_build_that_compiled_nothing_has_no_timeline(setup: SetupRun, tmp_path: Path) -> None:
-    fill(tmp_path / "kernels")
-    answer(setup, replace(BEGUN, state=READY_TO_LINK, started=1e9))
-
+    (tmp_path / "build.trace.json").unlink()
+    answer(setup, replace(result, started=1e9))
     assert read_outcome(setup, tmp_path / "kernels", tmp_path / "build.log")
-    assert not (tmp_path / "build.trace.json").exists()
+    assert not (tmp_path / "build.trace.json").exists(), "of a build that compiled nothing"
 
 
 def test_a_compile_that_ran_out_of_time_says_how_far_it_came(setup: SetupRun, tmp_path: Path) -> None:
     fill(tmp_path / "kernels")
-    answer(setup, replace(BEGUN, state=TIME_UP, total=12, reused=4, compiled=3))
+    result = replace(BEGUN, state=TIME_UP, total=12, reused=4, compiled=3)
+    answer(setup, result)
 
+    assert read_interrupted_result(setup) == result
     with pytest.raises(RunAgainError, match="time limit reached: 7 of 12 kernels are compiled"):
         read_outcome(setup, tmp_path / "kernels", tmp_path / "build.log")
-
-
-def test_an_interrupted_compile_has_a_result(setup: SetupRun) -> None:
-    answer(setup, BEGUN)
-    assert read_interrupted_result(setup) == BEGUN
 
 
 def test_a_compile_that_was_interrupted_early_has_no_result(setup: SetupRun, tmp_path: Path) -> None:

@@ -31,10 +31,8 @@ from wheel_factory import (
     metadata_text,
     payload,
     read_zip,
-    record_text,
     small_machine,
     wheel_text,
-    write_zip,
 )
 from wheelfactory.core.cell import Cell
 from wheelfactory.core.errors import BuildError
@@ -74,12 +72,6 @@ def wheel(folder: Path, cell: Cell = TRITON, /, **changes: Any) -> Path:
 def with_members(cell: Cell = TRITON, /, **members: bytes | None) -> Callable[[Path], Path]:
     kept = {**UPSTREAM, **payload(cell), **members}
     return lambda folder: wheel(folder, cell, members={name: data for name, data in kept.items() if data is not None})
-
-
-def with_metadata(cell: Cell = TRITON, /, **changes: Any) -> Callable[[Path], Path]:
-    label = MATRIX.label(cell)
-    truth = {"version": f"2.8.3+{label}", "requires": ["einops", label.torch_pin]}
-    return lambda folder: wheel(folder, cell, metadata=metadata_text(**{**truth, **changes}))
 
 
 def replaced(old: str, new: str, cell: Cell = TRITON) -> Callable[[Path], Path]:
@@ -122,14 +114,13 @@ def with_folder(folder: Path) -> Path:
     return path
 
 
-def put(form: str, where: bytes, at: int, value: int, last: bool = False) -> Callable[[Path], Path]:
-    """The good wheel with a changed field in the first (or last) structure with this magic."""
+def put(form: str, where: bytes, at: int, value: int) -> Callable[[Path], Path]:
+    """The good wheel with a changed field in the first structure with this magic."""
 
     def make(folder: Path) -> Path:
         path = wheel(folder)
         data = bytearray(path.read_bytes())
-        place = data.rindex(where) if last else data.index(where)
-        struct.pack_into(form, data, place + at, value)
+        struct.pack_into(form, data, data.index(where) + at, value)
         path.write_bytes(data)
         return path
 
@@ -213,7 +204,7 @@ ALTERED = {
     "another module in that place": changed(ACTIVATION_MODULE, b"import evil\n", "'import evil'"),
     "a missing licence": Altered(more(**{"licenses/LICENSE": b""}), f"{DIST_INFO}/licenses/LICENSE", "''"),
     # METADATA
-    "torch twice": Altered(with_metadata(requires=["einops", "torch==2.13.*", "torch"]), "METADATA", "torch'"),
+    "torch twice": Altered(replaced("==2.13.*", "==2.13.*\nRequires-Dist: torch"), "METADATA", "torch'"),
     "a second Version": Altered(replaced("Version: 2.8.3", "Version: 9\nVersion: 2.8.3"), "METADATA", "Version: 9"),
     "a header behind a bare CR": Altered(
         replaced("Flash Attention\n", "Flash\rRequires-Dist: evil\n"), "METADATA", "\\rRequires-Dist: evil"
@@ -245,15 +236,8 @@ ALTERED = {
     ),
     "a folder": Altered(with_folder, "evil/", "an entry"),
     "a comment": Altered(edited(lambda info: setattr(info, "comment", b"x" * 9)), "", "different bytes"),
-    "an extra field": Altered(
-        edited(lambda info: setattr(info, "extra", b"\x99\x99\x05\x00abcde")), "", "different bytes"
-    ),
     "another made-by": Altered(put("<H", DIRECTORY, 4, 20), "", "different bytes"),
-    "another version needed": Altered(put("<H", DIRECTORY, 6, 63), "", "different bytes"),
     "another version needed, before the member": Altered(put("<H", MEMBER, 4, 63), "", "a different header"),
-    "internal attributes": Altered(put("<H", DIRECTORY, 36, 4), "", "different bytes"),
-    "another disk": Altered(put("<H", DIRECTORY, 34, 1), "", "different bytes"),
-    "a comment that is not there": Altered(put("<H", DIRECTORY, 32, 20, last=True), "", "different bytes"),
     "another time before the member": Altered(put("<H", MEMBER, 10, 1), "", "different bytes"),
     "an end for larger archives": Altered(with_larger_end, "(the directory)", "different bytes"),
     "a stream of empty blocks": Altered(padded, "flash_attn/__init__.py", "25,"),
@@ -326,47 +310,7 @@ def good(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     return wheel(tmp_path_factory.mktemp("good"), cell), cell
 
 
-ANY_NAME = st.text("abc/._-é \n", min_size=1, max_size=12).filter(lambda name: not name.endswith("/"))
-QUIET = settings(max_examples=60, suppress_health_check=list(HealthCheck))
-
-
-@QUIET
-@with_data(data=st.data())
-def test_a_member_changed_added_removed_or_renamed_is_refused(
-    good: tuple[Path, Cell], tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
-) -> None:
-    """RECORD matches the altered members."""
-    path, cell = good
-    members = read_zip(path)
-    itself = next(name for name in members if name.endswith("/RECORD"))
-    name = data.draw(st.sampled_from(sorted(members.keys() - {itself, EXTENSION})))
-    how = data.draw(st.sampled_from(["change", "add", "remove", "rename", "line"]))
-    content = members[name]
-    if how == "change":
-        at = data.draw(st.integers(0, max(len(content) - 1, 0)))
-        members[name] = content[:at] + data.draw(st.binary(min_size=1, max_size=3)) + content[at + 1 :]
-    elif how == "add":
-        members[data.draw(ANY_NAME)] = data.draw(st.binary(max_size=9))
-    elif how == "line":
-        at = data.draw(st.integers(0, content.count(b"\n")))
-        lines = content.split(b"\n")
-        members[name] = b"\n".join([*lines[:at], data.draw(st.binary(max_size=20)), *lines[at:]])
-    else:
-        del members[name]
-        if how == "rename":
-            members[data.draw(ANY_NAME)] = content
-    if members == read_zip(path):
-        return
-    members[itself] = record_text({key: members[key] for key in members if key != itself}, itself).encode()
-    folder = tmp_path_factory.mktemp("altered")
-    write_zip(folder / path.name, members, executable=[EXTENSION])
-
-    results = verify(folder / path.name, cell, selected=runs_on_publish, context=plain_machine(folder))
-
-    assert is_refused(results), (how, name)
-
-
-@QUIET
+@settings(max_examples=60, suppress_health_check=list(HealthCheck))
 @with_data(data=st.data())
 def test_any_changed_byte_that_affects_installation_is_refused(
     good: tuple[Path, Cell], tmp_path_factory: pytest.TempPathFactory, data: st.DataObject

@@ -83,15 +83,11 @@ def subject_of(tmp_path: Path, cell: Cell, *gpus: str, environ: Mapping[str, str
 
 
 @pytest.mark.parametrize("cell", [CK, TRITON], ids=lambda cell: cell.id)
-def test_without_a_gpu_it_is_not_run(tmp_path: Path, cell: Cell) -> None:
+def test_without_a_gpu_that_the_wheel_promises_it_is_not_run(tmp_path: Path, cell: Cell) -> None:
     result = check_on_gpu(subject_of(tmp_path, cell))
     assert (result.status, result.detail) == (Status.NOT_RUN, "needs an AMD GPU, but none is visible")
-
-
-def test_on_a_gpu_that_the_wheel_does_not_promise_it_is_not_run(tmp_path: Path) -> None:
-    result = check_on_gpu(subject_of(tmp_path, CK, "gfx1036"))
-    assert result.status is Status.NOT_RUN
-    assert result.detail == "the GPU is gfx1036, which the wheel does not promise"
+    result = check_on_gpu(subject_of(tmp_path, cell, "gfx1036"))
+    assert (result.status, result.detail) == (Status.NOT_RUN, "the GPU is gfx1036, which the wheel does not promise")
 
 
 @pytest.mark.parametrize("cell", [CK, TRITON], ids=lambda cell: cell.id)
@@ -112,6 +108,7 @@ def test_right_numbers_pass_with_their_versions(tmp_path: Path, monkeypatch: pyt
     assert result.figures.keys() == {"causal bfloat16 error", "causal bfloat16 bound"}
     assert machine.commands == [("flash_attn", "cuda", "small")]
     assert ("FLASH_ATTENTION_TRITON_AMD_ENABLE" in machine.environ) is (cell.backend is Backend.TRITON)
+    assert not (tmp_path / "cache/proofs").exists(), "they depend on GPU, driver and ROCm, and take only seconds"
 
 
 def test_wrong_numbers_are_a_finding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -131,12 +128,6 @@ def test_with_torch_on_another_gpu_it_is_not_run(
 
     assert result.status is Status.NOT_RUN
     assert result.detail == f"torch computes on {device}, but the wheel promises gfx942"
-
-
-def test_gpu_results_are_not_cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The result depends on GPU, driver and ROCm, and running the wheel takes only seconds."""
-    with_gpu(tmp_path, monkeypatch, TRITON, numbers(TRITON))
-    assert not (tmp_path / "cache/proofs").exists()
 
 
 @pytest.mark.slow

@@ -81,15 +81,6 @@ def archives(tmp_path: Path, key: str) -> Path:
     return folder
 
 
-def test_a_wheel_is_compared_with_the_archives_that_it_was_linked_from(
-    tmp_path: Path, key: str, archives: Path
-) -> None:
-    assert check(tmp_path, key, archives=archives).detail.endswith("the bytes of its kernel set")
-    damaged = CODE["gfx942"][SOURCES[0]].replace(b"code", b"codd")
-    result = check(tmp_path, key, made=bundles((SOURCES[0], "gfx942", damaged)), archives=archives)
-    assert [finding.found for finding in result.findings] == [f"1 missing or changed, such as that of {SOURCES[0]}"]
-
-
 def test_what_an_emulator_executed_of_the_kernels_is_known_of_their_wheel(
     tmp_path: Path, key: str, archives: Path
 ) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +11,6 @@ import pytest
 from wheel_factory import CK, PACKAGE, TRITON, finished_wheel
 from wheelfactory.build.environments import Environment, make_empty_environment
 from wheelfactory.core.cell import Cell
-from wheelfactory.verify import proofs
 from wheelfactory.verify.proofs import ProgramReport, ProofCache, ProofKey, payload_sha256, program_environ, run_program
 from wheelfactory.wheel.read import Wheel
 
@@ -65,23 +63,14 @@ def test_a_report_is_found_by_its_own_key_only(tmp_path: Path) -> None:
     assert kept.find(question(tmp_path), Answer) is None, "a program can import what is in its folder"
 
 
-@pytest.mark.parametrize(
-    "damage",
-    [
-        pytest.param(lambda text: text[: len(text) // 2], id="half of it"),
-        pytest.param(lambda text: b"", id="nothing"),
-        pytest.param(lambda text: b"\xff\xfe", id="no text"),
-        pytest.param(lambda text: b"[]", id="another form"),
-        pytest.param(lambda text: text.replace(b'"number"', b'"digit"'), id="another report"),
-    ],
-)
-def test_a_damaged_proof_is_none_and_is_replaced(tmp_path: Path, damage: object) -> None:
+def test_a_damaged_proof_is_none_and_is_replaced(tmp_path: Path) -> None:
     asked, kept = question(tmp_path), ProofCache(tmp_path / "proofs")
     kept.write(asked, Answer(number=42))
     (path,) = kept.folder.iterdir()
-    path.write_bytes(damage(path.read_bytes()))  # type: ignore[operator]
-
-    assert kept.find(asked, Answer) is None
+    good = path.read_bytes()
+    for damaged in (good[: len(good) // 2], b"", b"\xff\xfe", b"[]", good.replace(b'"number"', b'"digit"')):
+        path.write_bytes(damaged)
+        assert kept.find(asked, Answer) is None
 
     kept.write(asked, Answer(number=43))
     assert kept.find(asked, Answer) == Answer(number=43)
@@ -143,7 +132,6 @@ def test_compiler_errors_are_logged_once(tmp_path: Path, python: Environment, ca
             id="says where it was, and the GPU's driver much after that",
         ),
         pytest.param("pass", "it exited with 0, but printed no report", id="says nothing"),
-        pytest.param("print('done')", "it exited with 0, but printed no report", id="says something else"),
         pytest.param("print('{\"digit\": 1}')", "it exited with 0, but printed no report", id="other report"),
     ],
 )
@@ -170,8 +158,3 @@ def test_programs_get_only_the_listed_variables(tmp_path: Path) -> None:
     assert program_environ(environ, CK) == needed
     triton = {"FLASH_ATTENTION_TRITON_AMD_ENABLE": "TRUE"}
     assert program_environ(environ, TRITON) == {**needed, **triton}
-
-
-def test_a_report_of_the_stand_in_depends_on_its_versions() -> None:
-    assert proofs.stand_in_requirements("3.7.1")[0] == f"Python {sys.version_info[0]}.{sys.version_info[1]}"
-    assert {"torch==2.13.0+cpu", "triton==3.7.1"} <= set(proofs.stand_in_requirements("3.7.1"))

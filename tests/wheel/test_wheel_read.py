@@ -2,34 +2,19 @@
 
 from __future__ import annotations
 
-import subprocess
 import zipfile
-from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
-from wheel_factory import finished_wheel, make_wheel, metadata_text, tamper, write_zip
+from elf_factory import library
+from wheel_factory import make_wheel, metadata_text, tamper, write_zip
 from wheelfactory.core.errors import InputError
 from wheelfactory.wheel.read import Wheel
 
 DIST_INFO = "flash_attn-2.8.3.dist-info"
-
-
-@pytest.fixture(scope="module")
-def library(tmp_path_factory: pytest.TempPathFactory) -> bytes:
-    """A shared object that needs libm, with a SONAME and two folders in its RUNPATH."""
-    path = tmp_path_factory.mktemp("library") / "library.so"
-    flags = ["-shared", "-fPIC", "-Wl,-soname,libx.so.1", "-Wl,--enable-new-dtags,-rpath,/opt/a:$ORIGIN/b"]
-    subprocess.run(
-        ["cc", "-x", "c", "-", *flags, "-Wl,--no-as-needed", "-lm", "-o", path], input=b"int x = 1;", check=True
-    )
-    return path.read_bytes()
 
 
 def test_file_name_is_parsed(tmp_path: Path) -> None:
@@ -50,61 +35,46 @@ def test_metadata_is_parsed(tmp_path: Path) -> None:
 
 
 def test_members_and_their_sizes_without_folders(tmp_path: Path) -> None:
-    path = make_wheel(tmp_path, members={"flash_attn/": b"", "flash_attn/a.py": b"12345"})
+    members = {"flash_attn/": b"", "flash_attn/a.py": b"12345", "notes.dist-info": b""}
+    wheel = Wheel.open(make_wheel(tmp_path, members=members))
 
-    sizes = Wheel.open(path).sizes
-
-    assert sizes["flash_attn/a.py"] == 5
-    assert "flash_attn/" not in sizes
-
-
-def test_a_file_named_like_dist_info_is_not_a_second_folder(tmp_path: Path) -> None:
-    assert Wheel.open(make_wheel(tmp_path, members={"notes.dist-info": b""})).dist_info == DIST_INFO
+    assert wheel.sizes["flash_attn/a.py"] == 5
+    assert "flash_attn/" not in wheel.sizes
+    assert wheel.dist_info == DIST_INFO, "not the file that is named alike"
 
 
-def test_shared_objects_are_known_by_content(tmp_path: Path, library: bytes) -> None:
-    members = {"flash_attn/kernels": library, "flash_attn/not.so": b"just text", "flash_attn/empty.so": b""}
+def test_shared_objects_are_known_by_content(tmp_path: Path) -> None:
+    made = library(soname="libx.so.1", needed=("libc10.so",), runpath="/opt/a:$ORIGIN/b")
+    members = {"flash_attn/kernels": made, "flash_attn/not.so": b"just text", "flash_attn/empty.so": b""}
 
     (found,) = Wheel.open(make_wheel(tmp_path, members=members)).elf_files
 
     assert (found.name, found.soname) == ("flash_attn/kernels", "libx.so.1")
-    assert "libm.so.6" in found.needed
+    assert found.needed == ("libc10.so",)
     assert found.runpath == ("/opt/a", "$ORIGIN/b")
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["flash_attn.whl", "flash_attn-2.8.3.whl", "flash_attn-two-py3-none-any.whl", "flash_attn-2.8.3-py3-none-any.zip"],
-)
-def test_an_invalid_wheel_file_name_is_refused(tmp_path: Path, name: str) -> None:
-    path = make_wheel(tmp_path)
-
-    with pytest.raises(InputError, match="not a wheel file name"):
-        Wheel.open(path.rename(path.with_name(name)))
-
-
-def test_a_file_that_is_missing_or_a_folder(tmp_path: Path) -> None:
+def test_what_is_no_wheel_by_its_name_or_is_not_there_is_refused(tmp_path: Path) -> None:
     (tmp_path / "x-1-py3-none-any.whl").mkdir()
-    for name in ("flash_attn-2.8.3-py3-none-any.whl", "no/such/x-1-py3-none-any.whl", "x-1-py3-none-any.whl"):
-        with pytest.raises(InputError, match="no such file"):
+    for name, what in (
+        *((f"flash_attn{rest}", "not a wheel file name") for rest in (".whl", "-2.8.3.whl", "-two-py3-none-any.whl")),
+        ("flash_attn-2.8.3-py3-none-any.zip", "not a wheel file name"),
+        *(
+            (name, "no such file")
+            for name in ("x-1-py3-none-any.whl", "y-1-py3-none-any.whl", "no/y-1-py3-none-any.whl")
+        ),
+    ):
+        with pytest.raises(InputError, match=what):
             Wheel.open(tmp_path / name)
 
 
-@pytest.mark.parametrize(
-    "damage",
-    [
-        pytest.param(lambda data: b"", id="empty file"),
-        pytest.param(lambda data: b"<html>404 Not Found</html>", id="a page that says it was not found"),
-        pytest.param(lambda data: data[: len(data) // 2], id="first half"),
-        pytest.param(lambda data: data[:-1], id="all but the last byte"),
-    ],
-)
-def test_a_file_that_is_not_a_zip_file_is_refused(tmp_path: Path, damage: Callable[[bytes], bytes]) -> None:
+def test_a_file_that_is_not_a_zip_file_is_refused(tmp_path: Path) -> None:
     path = make_wheel(tmp_path)
-    path.write_bytes(damage(path.read_bytes()))
-
-    with pytest.raises(InputError, match="damaged zip file"):
-        look_at_everything(path)
+    data = path.read_bytes()
+    for other in (b"", b"<html>404 Not Found</html>", data[: len(data) // 2], data[:-1]):
+        path.write_bytes(other)
+        with pytest.raises(InputError, match="damaged zip file"):
+            look_at_everything(path)
 
 
 def look_at_everything(path: Path) -> None:
@@ -115,26 +85,12 @@ def look_at_everything(path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "what"),
     [
-        pytest.param(
-            {f"{DIST_INFO}/METADATA": None}, f"missing from the wheel: {DIST_INFO}/METADATA", id="no METADATA"
-        ),
-        pytest.param({"einops-0.8.2.dist-info/METADATA": b""}, "2 dist-info folders", id="two dist-info folders"),
-        pytest.param(
-            {f"{DIST_INFO}/{name}": None for name in ("METADATA", "WHEEL", "RECORD")},
-            "0 dist-info folders",
-            id="no dist-info folder",
-        ),
-        pytest.param({f"{DIST_INFO}/METADATA": b"Name: \xff"}, "damaged METADATA", id="METADATA is not UTF-8"),
-        pytest.param(
-            {f"{DIST_INFO}/METADATA": b"Requires-Dist: torch >>> 2\n"},
-            "damaged METADATA: Requires-Dist",
-            id="unreadable requirement",
-        ),
-        pytest.param(
-            {f"{DIST_INFO}/METADATA": b"Requires-Python: three\n"},
-            "damaged METADATA: Requires-Python",
-            id="unreadable Requires-Python",
-        ),
+        ({f"{DIST_INFO}/METADATA": None}, f"missing from the wheel: {DIST_INFO}/METADATA"),
+        ({"einops-0.8.2.dist-info/METADATA": b""}, "2 dist-info folders"),
+        ({f"{DIST_INFO}/{name}": None for name in ("METADATA", "WHEEL", "RECORD")}, "0 dist-info folders"),
+        ({f"{DIST_INFO}/METADATA": b"Name: \xff"}, "damaged METADATA"),
+        ({f"{DIST_INFO}/METADATA": b"Requires-Dist: torch >>> 2\n"}, "damaged METADATA: Requires-Dist"),
+        ({f"{DIST_INFO}/METADATA": b"Requires-Python: three\n"}, "damaged METADATA: Requires-Python"),
     ],
 )
 def test_a_wheel_with_missing_metadata_is_refused(tmp_path: Path, changes: dict[str, bytes | None], what: str) -> None:
@@ -147,13 +103,13 @@ def test_a_wheel_with_missing_metadata_is_refused(tmp_path: Path, changes: dict[
 @pytest.mark.parametrize(
     ("metadata", "what"),
     [
-        pytest.param(
-            metadata_text(requires=["x; " + "(" * 2000 + "python_version > '3'" + ")" * 2000]),
+        (
+            metadata_text(requires=[f"x; {'(' * 2000}python_version > '3'{')' * 2000}"]),
             "damaged METADATA: Requires-Dist",
-            id="a requirement of brackets in brackets",
         ),
-        pytest.param(metadata_text() + "x" * (1 << 21), "too long: METADATA", id="a description of two million"),
+        (metadata_text() + "x" * (1 << 21), "too long: METADATA"),
     ],
+    ids=["brackets in brackets", "a long description"],
 )
 def test_metadata_that_would_keep_its_readers_busy(tmp_path: Path, metadata: str, what: str) -> None:
     wheel = Wheel.open(make_wheel(tmp_path, metadata=metadata))
@@ -163,11 +119,7 @@ def test_metadata_that_would_keep_its_readers_busy(tmp_path: Path, metadata: str
 
 
 @pytest.mark.parametrize(
-    "kind",
-    [
-        pytest.param("Content-Type: message/rfc822\n\n", id="messages in messages"),
-        pytest.param('Content-Type: multipart/mixed; boundary="a"\n\n--a\n', id="parts in parts"),
-    ],
+    "kind", ["Content-Type: message/rfc822\n\n", 'Content-Type: multipart/mixed; boundary="a"\n\n--a\n']
 )
 def test_a_description_of_any_type_is_plain_text(tmp_path: Path, kind: str) -> None:
     metadata = Wheel.open(make_wheel(tmp_path, metadata="Name: x\n" + 2000 * kind)).metadata
@@ -183,36 +135,3 @@ def test_a_member_whose_bytes_changed_on_disk(tmp_path: Path) -> None:
 
     with pytest.raises(InputError, match=r"damaged zip file.*Bad CRC-32"):
         _ = Wheel.open(path).metadata
-
-
-DAMAGE = st.lists(st.tuples(st.floats(0, 1, exclude_max=True), st.integers(0, 255)), min_size=1, max_size=4)
-
-
-def overwrite(data: bytes, damage: list[tuple[float, int]]) -> bytes:
-    changed = bytearray(data)
-    for place, value in damage:
-        changed[int(place * len(changed))] = value
-    return bytes(changed)
-
-
-@given(damage=DAMAGE)
-def test_no_damage_to_a_wheel_ends_in_anything_but_an_input_error(
-    tmp_path_factory: pytest.TempPathFactory, damage: list[tuple[float, int]]
-) -> None:
-    path = finished_wheel(tmp_path_factory.mktemp("damaged"))
-    path.write_bytes(overwrite(path.read_bytes(), damage))
-
-    with suppress(InputError):
-        look_at_everything(path)
-
-
-@given(damage=DAMAGE)
-def test_no_damage_to_a_shared_object_ends_in_anything_but_an_input_error(
-    tmp_path_factory: pytest.TempPathFactory, library: bytes, damage: list[tuple[float, int]]
-) -> None:
-    members = {"damaged.so": b"\x7fELF" + overwrite(library, damage)[4:]}
-
-    path = make_wheel(tmp_path_factory.mktemp("damaged"), members=members)
-
-    with suppress(InputError):
-        assert [item.name for item in Wheel.open(path).elf_files] == ["damaged.so"]

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from small_matrix import AMD_TORCH, Edit, small_matrix
+from small_matrix import AMD_TORCH, slim_image, small_matrix
 from wheelfactory.build.container.disk_fit import (
     INSTALLED_TORCH_GB,
     ImageEstimate,
@@ -18,21 +18,7 @@ from wheelfactory.build.container.disk_fit import (
 from wheelfactory.core.cell import Backend, Cell
 from wheelfactory.matrix.images import Image
 
-SLIM: Edit = (
-    "    source: index of ROCm 6.4\n",
-    """\
-    slim:
-      tag: rocm/dev-ubuntu-22.04:6.4-complete
-      distribution: ubuntu22.04
-      glibc: '2.35'
-      python: '3.10'
-      python-path: /usr/bin/python3
-      rocm-path: /opt/rocm
-      disk: 22 GB
-      source: a size that somebody measured
-    source: index of ROCm 6.4
-""",
-)
+SLIM = slim_image("6.4", "22.04", "disk: 22 GB")
 OLD = Cell.from_axes("2.8.3", "3.11", "2.5.1", "6.2", Backend.CK)
 NEW = Cell.from_axes("2.8.3", "3.11", "2.9.1", "6.4", Backend.CK)
 
@@ -56,7 +42,7 @@ def test_image_and_extra_space_must_be_below_the_disk_size() -> None:
 @pytest.mark.parametrize("disk", ["30", "0 GB", "30 GiB", "30.5 GB"])
 def test_a_size_without_its_unit_is_refused(disk: str) -> None:
     with pytest.raises(ValueError, match="is not a size on disk"):
-        small_matrix((SLIM[0], SLIM[1].replace("22 GB", f"'{disk}'")))
+        small_matrix(slim_image("6.4", "22.04", f"disk: '{disk}'"))
 
 
 def test_extra_space_includes_torch_unless_the_image_has_it_from_the_same_builder() -> None:

@@ -83,13 +83,18 @@ def packed(*tensors: Any, causal: bool = False) -> Any:
     return tensors, causal
 
 
-def test_flash_attn_is_given_only_the_options_that_are_set(attend: Callable[..., Any]) -> None:
+def test_flash_attn_is_given_only_the_options_that_are_set_and_packed_sequences_by_another_function(
+    attend: Callable[..., Any],
+) -> None:
     function = attend(flash_attn_func=lambda q, k, v, causal: (q, k, v, causal))
     assert function("q", "k", "v", CallOptions(causal=True)) == ("q", "k", "v", True)
 
     function = attend(flash_attn_func=dense)
     _, arguments = function("q", "k", "v", CallOptions(causal=False, window=(2, 3), deterministic=True))
     assert arguments == {"causal": False, "window_size": (2, 3), "deterministic": True}
+
+    function = attend(flash_attn_func=dense, flash_attn_varlen_func=packed)
+    assert function("q", "k", "v", PACKED) == (("q", "k", "v", "starts", "starts", 5, 5), True)
 
 
 def test_an_older_flash_attn_without_the_option_is_not_run(
@@ -104,11 +109,6 @@ def test_an_older_flash_attn_without_the_option_is_not_run(
     for options, why in cases:
         with pytest.raises(refused, match=why):
             function("q", "k", "v", options)
-
-
-def test_packed_sequences_go_to_flash_attns_function_for_them(attend: Callable[..., Any]) -> None:
-    function = attend(flash_attn_func=dense, flash_attn_varlen_func=packed)
-    assert function("q", "k", "v", PACKED) == (("q", "k", "v", "starts", "starts", 5, 5), True)
 
 
 @pytest.mark.parametrize("name", ["fwd", "varlen_fwd"])
@@ -163,7 +163,7 @@ def test_each_torchs_varlen_attention_is_told_of_the_mask_and_of_fewer_key_heads
     assert attend(HALF, fewer, fewer, options) == (("starts", "starts", 5, 5), passed)
 
 
-def test_varlen_is_not_run_without_torchs_function_packed_sequences_a_gpu_or_16_bits(
+def test_varlen_is_not_run_without_what_torchs_function_needs_nor_deterministic_sdpa(
     programs: Callable[[str], Any],
 ) -> None:
     implementations, refused = programs("implementations"), programs("call_options").NotRunError
@@ -180,9 +180,5 @@ def test_varlen_is_not_run_without_torchs_function_packed_sequences_a_gpu_or_16_
     for tensor, options, why in cases:
         with pytest.raises(refused, match=why):
             varlen(tensor, tensor, tensor, options)
-
-
-def test_deterministic_sdpa_is_not_run_on_a_gpu_in_32_bits(programs: Callable[[str], Any]) -> None:
-    wide = SimpleNamespace(**{**vars(HALF), "dtype": "float32"})
-    with pytest.raises(programs("call_options").NotRunError, match="needs float16 or bfloat16"):
+    with pytest.raises(refused, match="needs float16 or bfloat16"):
         programs("torch_attention").sdpa(wide, wide, wide, CallOptions(causal=True, deterministic=True))

@@ -1,24 +1,29 @@
-"""Checks besides the numbers: the imported package is the installed wheel, undamaged, on a supported GPU."""
+"""Checks of a validation: the imported package is the installed wheel on its GPU; each result has its bound."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from gpu.validate.installations import H200, MI300X, NO_GPU, fallback, installed
-from numeric_reports import FILES, SITE, numbers
+from numeric_reports import FILES, SITE, case, numbers
 from wheel_factory import CK, TRITON, build_record
 from wheelfactory.core.cell import Backend
 from wheelfactory.gpu.torch_python import TorchPython
 from wheelfactory.gpu.validate.checks import as_cases, check_calls, check_installed
 from wheelfactory.gpu.validate.installed import InstalledPackage
-from wheelfactory.gpu.validate.report import ValidationCheck
+from wheelfactory.gpu.validate.report import ResultError, ValidationCase, ValidationCheck
+from wheelfactory.verify import accuracy as rule
 from wheelfactory.verify.accuracy import AITER_TOLERANCE, TOLERANCES, NumericReport
+from wheelfactory.verify.limits import KnownLimit
 from wheelfactory.verify.result import Status
 
 TRITON_MODULE = TOLERANCES[Backend.TRITON].module
+FALLBACK = f"{SITE}/flash_attention_amd/__init__.py"
 
 
 def found(
@@ -33,20 +38,18 @@ def called(name: str, package: InstalledPackage, report: NumericReport | None) -
     return check
 
 
-def test_a_good_wheel_on_its_gpu_passes_all() -> None:
-    checks = [
-        *check_installed(installed(), MI300X, non_amd_gpu=False),
-        *check_calls(installed(), numbers(), elsewhere=False),
-    ]
-    assert {check.name: check.status for check in checks} == dict.fromkeys(
-        ("files", "build record", "torch", "ROCm", "arch", "backend", "module"), Status.PASSED
-    )
-
-
-def test_the_fallback_has_no_record_rocm_arch_or_backend() -> None:
-    report = numbers(backend="flash_attention_amd", file=f"{SITE}/flash_attention_amd/__init__.py")
-    checks = [*check_installed(fallback(), H200, non_amd_gpu=False), *check_calls(fallback(), report, elsewhere=False)]
-    assert {check.name: check.status for check in checks} == dict.fromkeys(("files", "torch", "module"), Status.PASSED)
+@pytest.mark.parametrize(
+    ("package", "report", "names"),
+    [
+        (installed(), numbers(), ("files", "build record", "torch", "ROCm", "arch", "backend", "module")),
+        (fallback(), numbers(backend="flash_attention_amd", file=FALLBACK), ("files", "torch", "module")),
+    ],
+)
+def test_what_is_good_passes_all_its_checks(
+    package: InstalledPackage, report: NumericReport, names: Collection[str]
+) -> None:
+    checks = [*check_installed(package, MI300X, non_amd_gpu=False), *check_calls(package, report, elsewhere=False)]
+    assert {check.name: check.status for check in checks} == dict.fromkeys(names, Status.PASSED)
 
 
 def test_the_label_of_torch_names_its_rocm_for_a_ck_wheel_and_a_triton_wheel_needs_none() -> None:
@@ -62,26 +65,17 @@ def test_the_label_of_torch_names_its_rocm_for_a_ck_wheel_and_a_triton_wheel_nee
 
 
 def test_a_mismatch_fails_its_check() -> None:
+    of_ck = build_record(CK).as_bytes().decode()
     cases: list[tuple[str, dict[str, Any], TorchPython, str]] = [
         ("files", {"record_mismatches": ("a.py was changed",)}, MI300X, "a.py was changed"),  # a file changed
-        (
-            "files",
-            {"record_mismatches": ("a.py was changed", "b.py is not there")},
-            MI300X,
-            "a.py was changed and 1 more",
-        ),  # two files
-        (
-            "build record",
-            {"record": build_record(CK).as_bytes().decode()},
-            MI300X,
-            "for rocm64torch2.9, but the version has the label rocm72torch2.13triton",
-        ),  # record of another wheel
+        ("files", {"record_mismatches": ("a.py was changed", "b.py is gone")}, MI300X, "a.py was changed and 1 more"),
+        ("build record", {"record": of_ck}, MI300X, "for rocm64torch2.9, but the version has the label rocm72torch"),
         (
             "build record",
             {"version": "2.8.3"},
             MI300X,
-            "for rocm72torch2.13triton, but the version has the label (none)",
-        ),  # record without a label
+            "for rocm72torch2.13triton, but the version has the label (none",
+        ),
         ("build record", {"record": None}, MI300X, "missing or unreadable"),  # no record
         ("build record", {"record": "{}"}, MI300X, "missing or unreadable"),  # damaged record
         ("torch", {}, replace(MI300X, torch="2.12.1+rocm7.2"), "2.12.1+rocm7.2, requires torch==2.13.*"),  # torch
@@ -112,28 +106,17 @@ def test_a_check_without_its_facts_is_not_run_with_a_reason() -> None:
         assert why in check.detail
 
 
-def test_the_test_mode_still_checks_the_torch_version() -> None:
-    assert found("torch", installed(), H200, non_amd_gpu=True).status is Status.PASSED
-
-
-def test_triton_called_by_a_ck_wheel_is_not_its_backend() -> None:
-    """As FLASH_ATTENTION_TRITON_AMD_ENABLE=TRUE makes it."""
+def test_the_backend_that_was_called_is_that_of_the_label() -> None:
     check = called("backend", installed(CK), numbers(Backend.TRITON))
     assert check.status is Status.FAILED
     assert check.detail == (
         f"called {TRITON_MODULE} instead of flash_attn_2_cuda: is FLASH_ATTENTION_TRITON_AMD_ENABLE set?"
     )
-
-
-def test_no_call_of_the_backend_has_failed() -> None:
-    check = called("backend", installed(), numbers(call_counts={}))
-    assert (check.status, check.detail.partition(" instead")[0]) == (Status.FAILED, "called nothing")
-
-
-def test_without_a_label_the_backend_check_is_not_run() -> None:
-    check = called("backend", installed(version="2.8.3"), numbers())
-    assert check.status is Status.NOT_RUN
-    assert check.detail.endswith(f"called: {TRITON_MODULE}")
+    nothing = called("backend", installed(), numbers(call_counts={}))
+    assert (nothing.status, nothing.detail.partition(" instead")[0]) == (Status.FAILED, "called nothing")
+    unlabelled = called("backend", installed(version="2.8.3"), numbers())
+    assert unlabelled.status is Status.NOT_RUN
+    assert unlabelled.detail.endswith(f"called: {TRITON_MODULE}")
 
 
 def test_a_module_of_another_installation_has_failed() -> None:
@@ -211,3 +194,62 @@ def test_a_changed_file_of_aiter_has_failed() -> None:
     module = called("module", with_kernels("0.0.20260602", "aiter/a.py was changed"), report)
     assert module.status is Status.FAILED
     assert "changed: aiter/a.py was changed" in module.detail
+
+
+GROUPED = KnownLimit("grouped*", flash_attn=">=2", reason="backward with grouped heads")
+CACHED = KnownLimit("cached*", flash_attn=">=2", reason="a cache", skip_forward=True)
+
+
+def only(
+    found: rule.NumericCase, backend: Backend = Backend.TRITON, limits: Sequence[KnownLimit] = ()
+) -> ValidationCase:
+    (made,) = as_cases(numbers(backend, found), limits, None)
+    return made
+
+
+def test_each_result_has_its_error_and_the_bound_of_the_backend() -> None:
+    made = only(case(output=(0.001, 0.002), dv=(0.003, 0.004)))
+    assert made == ValidationCase(
+        name="causal float16",
+        status=Status.PASSED,
+        errors=(
+            ResultError(result="output", error=0.001, bound=0.004),
+            ResultError(result="dv", error=0.003, bound=0.012),
+        ),
+    )
+    ck = only(case(output=(0.001, 0.002), dv=(0.003, 0.004)), Backend.CK)
+    assert [error.bound for error in ck.errors] == [0.008, 0.04]
+
+
+def test_results_that_are_not_finite_fail_with_a_reason() -> None:
+    """JSON has no NaN."""
+    made = only(case(output=(0.001, 0.001), dq=(math.nan, 0.001)))
+    assert made.status is Status.FAILED
+    assert [error.result for error in made.errors] == ["output"]
+    assert made.detail == "dq is off by nan (at most 0.003)"
+
+
+def test_a_case_without_a_result_has_failed_with_its_words() -> None:
+    for words in ("OutOfResources: shared memory", None):
+        made = only(rule.NumericCase(name="wide float16", errors={}, exception=words))
+        assert (made.status, made.detail) == (Status.FAILED, words or "")
+
+
+def test_an_unknown_module_has_no_bound() -> None:
+    (made,) = as_cases(numbers(backend="some.module"), (), None)
+    assert (made.status, made.detail) == (Status.FAILED, "no bound is known for some.module")
+
+
+def test_cases_excluded_by_a_limit_are_not_run_with_its_reason() -> None:
+    found = numbers(Backend.TRITON, case(), left_out=("cached full float16",))
+    made = list(as_cases(found, (GROUPED, CACHED), None))
+    assert [(one.name, one.status) for one in made] == [
+        ("causal float16", Status.PASSED),
+        ("cached full float16", Status.NOT_RUN),
+    ]
+    assert made[1].detail == "skipped: a cache"
+
+
+def test_a_case_without_a_backward_pass_has_the_reason() -> None:
+    made = only(case("grouped causal float16", output=(0.001, 0.001)), limits=(GROUPED, CACHED))
+    assert (made.status, made.detail) == (Status.PASSED, "skipped: backward with grouped heads")

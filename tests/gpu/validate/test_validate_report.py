@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from openapi_schema_validator import OAS31Validator
 
 from validations import amd_validation, nvidia_validation, write_validation
@@ -49,13 +47,10 @@ def test_a_damaged_report_is_refused_with_its_place(tmp_path: Path) -> None:
         assert refused.value.which.startswith(f"{path}: {place}")
         assert "validate WHEEL --json" in refused.value.hint
         assert not SCHEMA.is_valid(damaged)
-
-
-def test_a_time_without_a_zone_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "report.json"
-    path.write_text(json.dumps(values(time="2026-11-22T09:30:00")))
-    with pytest.raises(InputError, match="time: Input should have timezone info"):
-        read_validation(path)
+    for text in (json.dumps(values(time="2026-11-22T09:30:00")), "[" * 100_000):  # without a zone
+        path.write_text(text)
+        with pytest.raises(InputError, match="not a validation report"):
+            read_validation(path)
 
 
 def test_an_unreadable_report_is_refused(tmp_path: Path) -> None:
@@ -63,24 +58,3 @@ def test_an_unreadable_report_is_refused(tmp_path: Path) -> None:
         with pytest.raises(InputError, match="cannot read the report") as refused:
             read_validation(tmp_path / name)
         assert why in refused.value.which
-
-
-_JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
-    max_leaves=5,
-)
-_FIELDS = st.sampled_from([*values()])
-_ANY = st.binary(max_size=500) | st.just(b"[" * 100_000)
-_REPORTS = st.dictionaries(_FIELDS, _JSON, max_size=3).map(lambda changed: json.dumps(values(**changed)).encode())
-
-
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
-@given(_ANY | _REPORTS)
-def test_any_bytes_are_read_or_refused(tmp_path: Path, data: bytes) -> None:
-    path = tmp_path / "report.json"
-    path.write_bytes(data)
-    try:
-        assert read_validation(path).format == VALIDATION_FORMAT
-    except InputError as error:
-        assert str(path) in error.which

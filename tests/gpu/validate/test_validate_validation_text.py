@@ -54,12 +54,9 @@ def test_each_case_has_its_errors_and_bounds_and_each_check_its_detail() -> None
 
 
 def test_the_test_mode_shows_the_dropped_options() -> None:
-    assert "  mode      non-AMD GPU; dropped at launch: matrix_instr_nonkdim, waves_per_eu" in validation_lines(
-        nvidia_validation()
-    )
-    assert "  mode      non-AMD GPU; dropped at launch: nothing" in validation_lines(
-        nvidia_validation(dropped_launch_options=())
-    )
+    mode = "  mode      non-AMD GPU; dropped at launch: "
+    assert f"{mode}matrix_instr_nonkdim, waves_per_eu" in validation_lines(nvidia_validation())
+    assert f"{mode}nothing" in validation_lines(nvidia_validation(dropped_launch_options=()))
     assert not [line for line in lines() if line.startswith("  mode")]
 
 

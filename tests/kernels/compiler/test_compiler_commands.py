@@ -24,16 +24,6 @@ LICENCE = "// SPDX-License-Identifier: MIT\n// auto generated\n\n"
         ("", ()),
         (" " * 4000 + "x", ()),
     ],
-    ids=[
-        "two",
-        "a comment between",
-        "macros first",
-        "a macro last",
-        "a system header first",
-        "a macro with arguments first",
-        "empty",
-        "much white space",
-    ],
 )
 def test_preamble(tmp_path: Path, text: str, expected: tuple[str, ...]) -> None:
     source = tmp_path / "kernel.hip"

@@ -28,10 +28,6 @@ class Work:
         self.store = Store(folder / "kernels", SetKey({}, (HEAVY, LIGHT)))
         self.store.create()
 
-    def does(self, script: str) -> None:
-        """What the compiler does; `output` is the path of the object."""
-        self.script = script
-
     def output(self, name: str) -> Path:
         """The object of a source, before it is saved."""
         return self.folder / f"{name}.o"
@@ -91,7 +87,7 @@ def test_a_status_line_counts_the_needed_objects_and_only_names_other_compiles(
 def test_a_failure_is_printed_with_its_object_command_and_output(
     work: Work, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    work.does("echo boom >&2; exit 3")
+    work.script = "echo boom >&2; exit 3"
     objects = work.compile(LIGHT)
     assert objects.failed
     _, failed, command, output = capsys.readouterr().out.splitlines()
@@ -114,7 +110,7 @@ def test_a_binding_is_not_compiled_if_a_kernel_is_missing_for_the_link(work: Wor
 
 def test_a_machine_that_is_slower_than_predicted_stops_earlier(work: Work, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(PREDICTED_S, LIGHT, 0.04)
-    work.does("sleep 0.2; echo object > $output")
+    work.script = "sleep 0.2; echo object > $output"
     objects = work.compile(LIGHT, HEAVY, deadline=time.time() + 4 * PREDICTED_S[HEAVY])
     assert objects.late
     assert list(work.store.read_records()) == [LIGHT]

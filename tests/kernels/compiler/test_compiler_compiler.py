@@ -83,6 +83,12 @@ def test_a_clang_that_the_environment_names_is_the_one(tmp_path: Path) -> None:
     other = rocm(tmp_path / "other") / "llvm/bin"
     (other / "lld").write_text("another")
     assert read(folder, HIP_CLANG_PATH=str(other)).content != read(folder).content
+    hipcc = tmp_path / "bin/hipcc"
+    hipcc.parent.mkdir()
+    hipcc.write_text("#!/bin/sh\necho HIP version: 7.2\n")
+    hipcc.chmod(0o755)
+    found = read(tmp_path)
+    assert (found.version, found.llvm) == ("HIP version: 7.2", 0), "of hipcc where no clang is found"
 
 
 @pytest.mark.parametrize(
@@ -104,15 +110,6 @@ def test_whose_it_is_and_of_which_llvm(says: str, version: str, llvm: int, amd: 
 )
 def test_which_compilers_run_away_on_upstreams_flags(llvm: int, amd: bool, runs_away: bool) -> None:
     assert Compiler("", llvm, amd, "").has_runaway_inlining is runs_away
-
-
-def test_a_compiler_without_a_clang_to_be_found_is_its_hipcc(tmp_path: Path) -> None:
-    hipcc = tmp_path / "bin/hipcc"
-    hipcc.parent.mkdir()
-    hipcc.write_text("#!/bin/sh\necho HIP version: 7.2\n")
-    hipcc.chmod(0o755)
-    found = read(tmp_path)
-    assert (found.version, found.llvm) == ("HIP version: 7.2", 0)
 
 
 def test_the_same_compiler_with_another_c_library_is_another(tmp_path: Path) -> None:

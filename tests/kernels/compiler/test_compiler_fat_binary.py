@@ -131,36 +131,17 @@ def form_of(folder: Path, data: bytes) -> str:
     return find_offload_form(path)
 
 
-def test_the_form_is_read_from_the_ids_of_a_bundle(tmp_path: Path) -> None:
+def test_the_form_is_read_from_the_ids_of_a_bundle_or_from_the_name_of_a_section(tmp_path: Path) -> None:
     new = bundle_bytes([(HOST, b""), ("hip-amdgcn-amd-amdhsa--gfx942", code_object())])
     assert form_of(tmp_path, object_file(fatbin=hip_bundle(*ARCHS))) == OLD_DRIVER
     assert form_of(tmp_path, object_file(fatbin=new)) == NEW_DRIVER
-
-
-@pytest.mark.parametrize(
-    ("section", "form"),
-    [
+    for section, form in (
         (".llvm.offloading", NEW_DRIVER_RDC),
         ("__CLANG_OFFLOAD_BUNDLE__hip-amdgcn-amd-amdhsa--gfx942", OLD_DRIVER_RDC),
-    ],
-)
-def test_the_form_of_relocatable_device_code_is_the_name_of_its_section(
-    tmp_path: Path, section: str, form: str
-) -> None:
-    assert form_of(tmp_path, object_file(fatbin=b"", source=with_section(section, b"code"))) == form
-
-
-@pytest.mark.parametrize(
-    "data",
-    [
-        pytest.param(object_file(fatbin=b""), id="no device code"),
-        pytest.param(object_file(fatbin=packed(hip_bundle(*ARCHS))), id="a compressed bundle"),
-        pytest.param(b"BC\xc0\xde", id="bitcode of the host"),
-        pytest.param(b"", id="an empty file"),
-    ],
-)
-def test_other_files_have_no_form(tmp_path: Path, data: bytes) -> None:
-    assert form_of(tmp_path, data) == ""
+    ):
+        assert form_of(tmp_path, object_file(fatbin=b"", source=with_section(section, b"code"))) == form
+    for data in (object_file(fatbin=b""), object_file(fatbin=packed(hip_bundle(*ARCHS))), b"BC\xc0\xde", b""):
+        assert form_of(tmp_path, data) == "", "no device code, or a compressed bundle"
 
 
 # the bundler

@@ -10,6 +10,7 @@ from wheelfactory.kernels.compiler.guards import has_code, is_empty, read_guard
 
 ARCHS = ("gfx90a", "gfx942", "gfx950", "gfx1100", "gfx1150", "gfx1201")
 TOP = '#include "fmha_fwd.hpp"\n// why\n'
+GUARD = "#if !defined(__HIP_DEVICE_COMPILE__) || (defined(__gfx9__))\n"
 
 
 def read(folder: Path, text: str) -> str:
@@ -19,9 +20,7 @@ def read(folder: Path, text: str) -> str:
 
 
 def test_a_guard_encloses_all_code_of_a_source(tmp_path: Path) -> None:
-    text = (
-        "#if !defined(__HIP_DEVICE_COMPILE__) || (defined(__gfx9__))\n#ifdef X\nint x;\n#else\n#endif\nint y;\n#endif\n"
-    )
+    text = f"{GUARD}#ifdef X\nint x;\n#else\n#endif\nint y;\n#endif\n"
     assert read(tmp_path, TOP + text) == "defined(__gfx9__)"
     assert read(tmp_path, "#define FAST 1\n/* two\nlines */" + TOP + text + "// end\n\n") == "defined(__gfx9__)"
 
@@ -30,16 +29,15 @@ def test_a_guard_encloses_all_code_of_a_source(tmp_path: Path) -> None:
     "text",
     [
         "int x;\n",
-        "#if !defined(__HIP_DEVICE_COMPILE__) || (defined(__gfx9__))\n#endif\nint x;\n",
-        "int x;\n#if !defined(__HIP_DEVICE_COMPILE__) || (defined(__gfx9__))\n#endif\n",
-        "#if !defined(__HIP_DEVICE_COMPILE__) || (defined(__gfx9__))\n#else\nint x;\n#endif\n",
-        "#if !defined(__HIP_DEVICE_COMPILE__) || (defined(__gfx9__))\n#endif\n#if 1\nint x;\n#endif\n",
-        "#if !defined(__HIP_DEVICE_COMPILE__) || (defined(__gfx9__))\nint x;\n",
+        f"{GUARD}#endif\nint x;\n",
+        f"int x;\n{GUARD}#endif\n",
+        f"{GUARD}#else\nint x;\n#endif\n",
+        f"{GUARD}#endif\n#if 1\nint x;\n#endif\n",
+        f"{GUARD}int x;\n",
         "#if defined(__gfx9__)\nint x;\n#endif\n",
-        "#pragma once\n#if !defined(__HIP_DEVICE_COMPILE__) || (defined(__gfx9__))\n#endif\n",
-        "",
+        f"#pragma once\n{GUARD}#endif\n",
     ],
-    ids=["no guard", "after", "before", "else", "a second", "no end", "host code too", "an unknown directive", "empty"],
+    ids=["no guard", "after", "before", "else", "a second", "no end", "host code too", "an unknown directive"],
 )
 def test_anything_else_is_no_guard(tmp_path: Path, text: str) -> None:
     assert read(tmp_path, TOP + text) == ""

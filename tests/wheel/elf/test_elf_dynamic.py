@@ -69,14 +69,6 @@ def test_symbols() -> None:
     assert found.undefined == (Symbol("away", weak=False), Symbol("maybe", weak=True))
 
 
-def test_a_symbol_without_a_name_is_none() -> None:
-    file = ElfBytes()
-    file.table(e.SYMTAB, e.symbol(0, LOCAL) + e.symbol(0, GLOBAL, 7) + e.symbol(0, GLOBAL))
-    file.hash(3)
-
-    assert read(file.build()) == Dynamic()
-
-
 def test_versions_of_symbols() -> None:
     file = ElfBytes()
     file.symbols(("memcpy", GLOBAL, 0), ("sin", GLOBAL, 0), ("plain", GLOBAL, 0))
@@ -104,17 +96,6 @@ def test_needed_versions_are_read_despite_wrong_counts() -> None:
     found = read(data.replace(counts, e.numbers("HH", 1, 1)))
 
     assert found.versions == (("libc.so.6", "GLIBC_2.14"), ("libc.so.6", "GLIBC_2.99"))
-
-
-def test_symbols_that_only_the_gnu_hash_table_counts() -> None:
-    file = ElfBytes()
-    file.symbols(("away", GLOBAL, 0), ("one", GLOBAL, 7), ("two", GLOBAL, 7), ("behind", GLOBAL, 7))
-    file.gnu_hash(2, [8, 9])  # an odd number ends the chain, at "two"
-
-    found = read(file.build())
-
-    assert found.defined == {"one", "two"}
-    assert [item.name for item in found.undefined] == ["away"]
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import pytest
 
-from elf_factory import hip_bundle, library, object_file, section
+from elf_factory import hip_bundle, library, section
 from wheelfactory.wheel.elf.image import ElfImage
 from wheelfactory.wheel.elf.linker_layout import find_layout_faults
 
@@ -119,10 +119,4 @@ def test_a_section_that_nothing_loads_is_named_unless_linkers_write_it() -> None
     kept = '__asm__(".section .evil,\\"\\",@progbits\\n.zero 4096\\n.section .comment\\n.zero 8\\n.text");'
     assert layout_faults(library(source=kept)) == [
         ("only known sections that are not loaded", "'.evil' of 4,096 bytes")
-    ]
-
-
-def test_an_object_file_is_a_fault() -> None:
-    assert layout_faults(object_file(fatbin=FATBIN)) == [
-        ("a shared library for x86-64", "a file of type 1 for machine 62")
     ]

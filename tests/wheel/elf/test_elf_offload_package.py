@@ -45,12 +45,8 @@ def test_version_1_has_a_package_for_each_arch_one_behind_the_other() -> None:
 
     assert [item.form for item in found] == ["package v1", "package v1"]
     assert {target: code.size for target, code in sum_device_code(found).items()} == {"gfx90a": 103, "gfx942": 103}
-
-
-def test_code_of_other_languages_is_named_by_them() -> None:
-    (found,) = read(package(("gfx942", BITCODE), kind=1))
-
-    assert found.entries[0].id == "openmp-amdgcn-amd-amdhsa--gfx942"
+    (other,) = read(package(("gfx942", BITCODE), kind=1))
+    assert other.entries[0].id == "openmp-amdgcn-amd-amdhsa--gfx942", "code of another language"
 
 
 DAMAGED = [
@@ -91,12 +87,6 @@ def test_a_section_has_a_limited_number_of_entries(monkeypatch: pytest.MonkeyPat
 
 def read_library(name: str, content: bytes) -> ElfFile:
     return read_elf("library.so", library(source=with_section(name, content), flags=("-nostdlib",)))
-
-
-def test_packages_of_a_file_are_no_bundles() -> None:
-    found = read_library(".llvm.offloading", TWO)
-
-    assert (found.bundles, [item.form for item in found.packages]) == ((), ["package v2"])
 
 
 def test_unknown_content_of_the_section_is_refused_and_not_counted_as_no_device_code() -> None:

@@ -6,7 +6,7 @@ import pytest
 from packaging.version import Version
 
 from elf_bytes import ElfBytes
-from elf_factory import hip_bundle, library, section, with_section
+from elf_factory import library, with_section
 from wheelfactory.wheel.elf.code_object import read_registered_names
 from wheelfactory.wheel.elf.image import ElfImage
 from wheelfactory.wheel.elf.read import ElfFile, read_elf
@@ -33,17 +33,6 @@ def test_the_oldest_system_that_can_load_it(versions: list[str], glibc: str | No
 
     assert found.glibc == (Version(glibc) if glibc else None)
     assert found.glibcxx == (Version(glibcxx) if glibcxx else None)
-
-
-def test_a_library_with_device_code() -> None:
-    data = library(fatbin=section(hip_bundle("gfx942"), hip_bundle("gfx942")), soname="libx.so", needed=("liby.so",))
-
-    found = read_elf("a/x.so", data)
-
-    assert (found.name, found.soname, found.needed) == ("a/x.so", "libx.so", ("liby.so",))
-    assert [bundle.offset for bundle in found.bundles] == [0, 8192]
-    assert {str(*bundle.targets) for bundle in found.bundles} == {"gfx942"}
-    assert found.code_for is None
 
 
 def test_a_name_that_a_linker_put_behind_other_constants_is_found_if_device_code_has_it() -> None:
