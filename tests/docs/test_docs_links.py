@@ -1,4 +1,4 @@
-"""Links, anchors, paths and lengths of every Markdown file. No other host is asked: of its addresses the form counts."""
+"""Links, anchors, paths and lengths of every Markdown file. Addresses of other hosts are held to a form only."""
 
 from __future__ import annotations
 
