@@ -118,23 +118,19 @@ def test_the_table_counts_what_is_published_in_the_target(
 
 
 def test_all_prints_a_line_per_cell_then_a_block_per_kernel_set(run_plan: Plan) -> None:
-    lines = run_plan("--all").out.splitlines()[7:]
+    lines = run_plan("--all", "--shards", "2", "--machines", "1").out.splitlines()[7:]
     assert [line.split()[0] for line in lines[:3]] == CELLS
     *blocks, total, images, workflow = [line for line in lines[3:] if not line.startswith("  ")]
     assert (blocks, images, workflow) == (SETS, IMAGES, WORKFLOW)
     assert total.startswith("kernel sets  5, ")
-
-
-def test_a_block_has_the_estimate_of_a_kernel_set_and_its_source(run_plan: Plan) -> None:
-    shown = run_plan("--all", "--shards", "2", "--machines", "1", only=CK_CELL).out.splitlines()
-    start = shown.index(SETS[0])
-    lines = shown[start : start + 19]
-    assert lines[:4] == [SETS[0], "  flash-attn 2.8.3", "  cells      1", "  sources    1,001"]
-    assert lines[5] == "  predicted  from the seed table, no measurement (nine of ten compiles within 32%)"
-    assert lines[7] == "  compiles   1,001 once; 1,001 if each cell compiled"
-    assert [re.sub(r"\d+([.,]\d+)*", "N", line) for line in (lines[4], lines[6], *lines[8:])] == [
+    start = lines.index(SETS[0])
+    head = [SETS[0], "  flash-attn 2.8.3", "  cells      1", "  sources    1,001"]
+    assert lines[start : start + 4] == head
+    assert [re.sub(r"\d+([.,]\d+)*", "N", line) for line in lines[start + 4 : start + 19]] == [
         "  shards     N, the largest N times the mean",
+        "  predicted  from the seed table, no measurement (nine of ten compiles within N%)",
         "  CPU        N h once; N times N h = N h if each cell compiled",
+        "  compiles   N once; N if each cell compiled",
         "  proof      N h of these to execute a sample on an emulator",
         "  wall       N h on N x N cores",
         "  cluster    N h with the same machines as workers (kernels --remote)",
@@ -229,17 +225,15 @@ def test_more_machines_finish_sooner_up_to_one_per_shard_and_a_cluster_down_to_i
     assert cluster[0] > cluster[1] > cluster[2] > cluster[3] > cluster[4] == cluster[5] > 0
 
 
-def test_the_ledger_of_the_cache_changes_estimates_but_not_shards(run_plan: Plan, tmp_path: Path) -> None:
+def test_the_ledger_of_the_cache_changes_estimates_and_one_that_is_named_changes_shards_too(
+    run_plan: Plan, tmp_path: Path
+) -> None:
     write_ledger(tmp_path / "cache" / "ledger.jsonl", 3.6, api_s=3600)
     first, *_ = run_plan("--json", "--shards", "2").sets
     assert first["cpu-hours"] == 2
     assert first["predicted-from"] == "ledger with 1001 measurements of compiler clang"
     assert first["imbalance"] > 1.4, "split by built-in costs, in which the API is not half of all"
-
-
-def test_a_named_ledger_changes_estimates_and_shards(run_plan: Plan, tmp_path: Path) -> None:
     named = write_ledger(tmp_path / "named.jsonl", 36)
-    write_ledger(tmp_path / "cache" / "ledger.jsonl", 72)
     first, *_ = run_plan("--json", "--shards", "7", "--measured-costs", str(named)).sets
     assert first["cpu-hours"] == 10.01
     assert first["imbalance"] == 1, "1,001 equal costs in 7 shards"

@@ -8,11 +8,17 @@ from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
+import yaml
 
 from command_line import Cli
 from release_factory import flash_attn_wheel, make_release, stub_wheel
+from report_rows import tokens
+from wheelfactory.commands.ci.answer import FIELDS, read_request, search_link
+from wheelfactory.core.cell import Backend
 from wheelfactory.core.errors import BAD_INPUT, DONE, FAILED
 from wheelfactory.core.files import ROOT
 from wheelfactory.core.published import MANIFEST_NAME
@@ -50,10 +56,14 @@ def repository(release: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return opened
 
 
-def test_status_reads_a_repository(cli: Cli, repository: list[str]) -> None:
+def test_status_reads_a_repository_and_changes_nothing(cli: Cli, release: Path, repository: list[str]) -> None:
+    before = {path: path.stat().st_mtime_ns for path in release.rglob("*")}
     shown = cli("status", "github:me/wheels", *MATRIX, "--only", CELL, "--all")
     assert (shown.code, repository) == (DONE, ["github:me/wheels"])
     assert f"{CELL}  published" in shown.out.splitlines()
+    cli("status", release, *ONLY)
+    cli("notes", release)
+    assert {path: path.stat().st_mtime_ns for path in release.rglob("*")} == before
 
 
 def test_status_begins_with_a_table_and_its_sum(cli: Cli, release: Path, tmp_path: Path) -> None:
@@ -135,22 +145,26 @@ def test_notes_refuse_a_bad_repository(cli: Cli, release: Path, name: str) -> No
     assert shown.err.startswith(f"error: not a repository: {name}\nhint: write OWNER/REPO")
 
 
-def test_answer_links_the_search_page_for_the_request(cli: Cli, release: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for target, site in (
-        (release, f"file://{release}/index.html"),
-        ("github:Me/wheels", "https://me.github.io/wheels/"),
-    ):
-        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(BODY.encode())))
-        shown = cli("ci", "answer", target)
-        assert (shown.code, shown.out, shown.err) == (DONE, f"<{site}?{QUERY}>\n", "")
-
-
-def test_answer_accepts_long_hostile_bytes(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    body = b"### torch\n\n\xff\xfe\x00 @admin\n" * 10_000
+@pytest.mark.parametrize(
+    ("target", "options", "body", "link"),
+    [
+        ("release", (), BODY.encode(), f"file://{{}}/index.html?{QUERY}"),
+        ("github:Me/wheels", (), BODY.encode(), f"https://me.github.io/wheels/?{QUERY}"),
+        (
+            "github:me/wheels",
+            ("--site", "https://of.mine"),
+            b"### torch\n\n\xff\xfe\x00 @admin\n" * 10_000,
+            "https://of.mine/?torch=%EF%BF%BD%EF%BF%BD%00%20%40admin",
+        ),
+    ],
+    ids=["directory", "repository", "long hostile bytes"],
+)
+def test_answer_links_the_search_page_for_the_request(
+    *, cli: Cli, release: Path, monkeypatch: pytest.MonkeyPatch, target: str, options: Any, body: bytes, link: str
+) -> None:
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(body)))
-    shown = cli("ci", "answer", "github:me/wheels", "--site", "https://of.mine")
-    assert shown.code == DONE
-    assert shown.out == "<https://of.mine/?torch=%EF%BF%BD%EF%BF%BD%00%20%40admin>\n"
+    shown = cli("ci", "answer", target, *options)
+    assert shown == (DONE, f"<{link.format(release)}>\n", "")
 
 
 def test_answer_needs_a_site(cli: Cli, release: Path) -> None:
@@ -162,8 +176,82 @@ def test_answer_needs_a_site(cli: Cli, release: Path) -> None:
     )
 
 
-def test_reports_change_nothing(cli: Cli, release: Path) -> None:
-    before = {path: path.stat().st_mtime_ns for path in release.rglob("*")}
-    cli("status", release, *ONLY)
-    cli("notes", release)
-    assert {path: path.stat().st_mtime_ns for path in release.rglob("*")} == before
+SITE = "https://wheels.example/rocm"
+FORM = Path(ROOT, ".github/ISSUE_TEMPLATE/wheel-request.yml")
+
+REQUEST = """\
+### torch
+
+2.9.1+rocm6.4
+
+### ROCm
+
+_No response_
+
+### Python
+
+3.12
+
+### GPU
+
+MI300X
+
+### flash-attn
+
+_No response_
+
+### Backend
+
+None
+"""
+
+
+def test_each_field_that_was_filled_in_is_read_and_other_text_is_ignored() -> None:
+    cases: list[tuple[str, dict[str, str]]] = [
+        (REQUEST, {"torch": "2.9.1+rocm6.4", "python": "3.12", "gpu": "MI300X"}),
+        ("", {}),  # empty
+        ("please build a wheel", {}),  # free text
+        ("### Operating system\n\nLinux\n", {}),  # other field
+        ("### torch\n\n### Python\n\n3.12", {"python": "3.12"}),  # no value
+        ("### torch\n\n2.9.1\n\n### torch\n\n2.8.0", {"torch": "2.9.1"}),  # twice
+        ("### torch\r\n\r\n2.9.1\r\nand more\r\n", {"torch": "2.9.1"}),  # two lines, with a browser's ends
+        ("#### torch\n\n2.9.1", {}),  # other level
+        ("### Backend\n\neither", {}),  # any backend
+        ("### torch\n\n" + "9" * 10**7, {"torch": "9" * 200}),  # huge
+        ("\n" * 10**6 + "### torch\n\n2.9.1", {}),
+    ]
+    for body, fields in cases:
+        assert read_request(body) == fields
+
+
+def test_the_answer_is_the_search_page_with_the_fields_as_its_query() -> None:
+    assert search_link(SITE, REQUEST) == f"<{SITE}/?torch=2.9.1%2Brocm6.4&python=3.12&gpu=MI300X>"
+    assert search_link(f"{SITE}/", "") == f"<{SITE}/>"
+    # a file, because a browser would list the folder
+    of_this_machine = search_link("file:///wheelhouse", "### GPU\n\nRX 7900 XTX")
+    assert of_this_machine == "<file:///wheelhouse/index.html?gpu=RX%207900%20XTX>"
+
+
+HOSTILE = (
+    "2.9.1> @admin #1 [a](http://evil.example) <script>x</script>``` ![i](http://evil.example/i) | `> &gpu=x \ud800"
+)
+
+
+def test_whatever_a_field_holds_is_one_value_of_one_link() -> None:
+    kinds = ["paragraph_open", "inline", "link_open", "text", "link_close", "paragraph_close"]
+    for field in FIELDS:
+        link = search_link(SITE, f"### {field}\n\n{HOSTILE}")
+        assert (link[0], link[-1]) == ("<", ">")
+        assert parse_qs(urlsplit(link[1:-1]).query) == {field: [HOSTILE.replace("\ud800", "?")]}
+        assert [token.type for token in tokens(link)] == kinds
+
+
+def test_the_form_asks_for_exactly_the_fields_that_are_read_and_only_torch_must_be_filled_in() -> None:
+    form = yaml.safe_load(FORM.read_text())
+    assert sorted(item["id"] for item in form["body"]) == sorted(FIELDS)
+    assert [item["attributes"]["label"].lower() for item in form["body"]] == [item["id"] for item in form["body"]]
+    assert form["labels"] == ["wheel-request"]
+    required = [item["id"] for item in form["body"] if item.get("validations", {}).get("required")]
+    assert required == ["torch"]
+    choices = {item["id"]: item["attributes"]["options"] for item in form["body"] if item["type"] == "dropdown"}
+    assert choices == {"backend": ["either", *map(str, Backend)]}, "no version, which would go out of date"

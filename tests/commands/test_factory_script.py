@@ -86,12 +86,9 @@ def calls(factory: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[
     return call
 
 
-def test_quick_tests_come_after_style_only(calls: Callable[..., list[str]]) -> None:
+def test_quick_tests_come_after_style_only_and_all_tests_after_lint_and_types(calls: Callable[..., list[str]]) -> None:
     expected = ["ruff check", "ruff format --check", "pytest --numprocesses=3 -m not slow tests/matrix"]
     assert calls("test", "--quick", "tests/matrix") == expected
-
-
-def test_all_tests_come_after_lint_and_types(calls: Callable[..., list[str]]) -> None:
     *lint, last = calls("test", "-x")
     assert last == "pytest --numprocesses=3 -x"
     assert [line.split()[0] for line in lint] == ["ruff", "ruff", "mypy", "yamllint", "shellcheck"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import hashlib
 import os
 import signal
 import stat
@@ -16,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+from wheelfactory.core.digest import content_key, file_sha256
 from wheelfactory.core.errors import FactoryError, InputError
 from wheelfactory.core.files import (
     atomic_path,
@@ -206,3 +208,14 @@ def test_a_scratch_folder_removed_before_its_lock_is_created_again(
     with scratch_dir(tmp_path) as folder:
         assert folder.is_dir()
         assert made == [made[0], folder]
+
+
+def test_the_digest_covers_all_bytes_of_the_file(tmp_path: Path) -> None:
+    for size in (0, 1, (1 << 20) - 1, 1 << 20, (1 << 20) + 1):
+        data = os.urandom(size)
+        (tmp_path / "file").write_bytes(data)
+        assert file_sha256(tmp_path / "file") == hashlib.sha256(data).hexdigest()
+
+
+def test_a_cache_key_depends_on_the_content_not_on_its_type() -> None:
+    assert content_key("torch") == content_key(b"torch") == hashlib.sha256(b"torch").hexdigest()[:16]

@@ -1,7 +1,8 @@
-"""Links, anchors and paths of every Markdown file. No other host is asked: of its addresses only the form counts."""
+"""Links, anchors, paths and lengths of every Markdown file. Addresses of other hosts are held to a form only."""
 
 from __future__ import annotations
 
+import json
 import re
 from itertools import pairwise
 from pathlib import Path, PurePosixPath
@@ -113,3 +114,39 @@ def test_no_page_needs_more_than_githubs_markdown() -> None:
     myst = re.compile(r"^:::|^\(.+\)=$|\{\w+\}`|\A---$", re.MULTILINE)
     assert [page.path for page in pages() if myst.search(page.text)] == []
     assert [block.place for page in pages() for block in page.blocks if block.language.startswith("{")] == []
+
+
+WORDS, LINES = 2 * 350, 2 * 55
+
+_COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
+_WORD = re.compile(r"\w")
+
+
+def screens(text: str) -> float:
+    """Return the length of a page in screens, without its marks."""
+    shown = _COMMENT.sub("", text)
+    words = sum(bool(_WORD.search(word)) for word in shown.split())
+    return 2 * max(words / WORDS, len(shown.strip().splitlines()) / LINES)
+
+
+def test_a_page_is_at_most_two_screens() -> None:
+    lengths = {page.path: screens(page.text) for page in pages() if page.path.startswith("docs/")}
+    assert {path: length for path, length in lengths.items() if length > 2} == {}
+
+
+def test_marks_and_lines_of_tables_are_no_words() -> None:
+    assert screens("<!-- page needs:\nwheelhouse -->\n" + "word - | --- |\n" * 10) == 2 * 10 / LINES
+    assert screens("word " * 700) == 2
+    assert screens(Page("docs/index.md").text) < 2
+
+
+PAGE = Page("docs/explanation/measured-on-a-gpu.md")
+
+
+def test_every_archived_report_is_linked_and_is_of_a_gpu_that_the_page_names() -> None:
+    reports = {path.name: json.loads(path.read_bytes()) for path in (ROOT / "docs/measured").iterdir()}
+    assert set(re.findall(r"\(../measured/([^)]+)\)", PAGE.text)) == reports.keys()
+    devices = {report["hardware"]["device"] for report in reports.values()}
+    assert all(device in PAGE.text for device in devices)
+    assert not any("AMD" in device for device in devices)
+    assert not re.search(r"verified on (gfx|AMD)", PAGE.text)

@@ -72,7 +72,6 @@ def code_object(metadata: bytes, *, note: bytes = b"AMDGPU\0\0") -> bytes:
 
 def test_a_kernel_and_its_resources() -> None:
     kernel = read_kernels(code_object(pack(METADATA)))["add"]
-
     assert (kernel.arch, kernel.wave_size, kernel.max_threads) == ("gfx942", 64, 256)
     assert kernel.arguments == (Argument(0, 8, "global_buffer"), Argument(8, 4, "by_value"))
     assert (kernel.local, kernel.scratch, kernel.argument_bytes) == (1024, 16, 24)

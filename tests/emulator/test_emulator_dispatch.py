@@ -58,9 +58,7 @@ IDS = """
 
 def test_groups_lanes_and_arguments() -> None:
     output = np.zeros(3 * 128, np.uint32)
-
     done = launch(IDS, output, grid=(3, 1, 1), threads=100, value=1000)
-
     expected = [[1000 + lane if lane < 100 else 0 for lane in range(128)] for _ in range(3)]
     assert output.reshape(3, 128).tolist() == expected
     assert done == Execution(3 * 2 * 8, ())
@@ -80,7 +78,6 @@ def test_the_dimensions_of_groups_and_threads() -> None:
     """
     launch(store, output, grid=(2, 3, 4), threads=1)
     assert output[0] == 1 + (2 << 4) + (3 << 8)  # the last group
-
     newer = replace(KERNEL, arch="gfx1201", wave_size=32, rsrc2=4)
     ttmp = store.replace("s3, 4", "ttmp7, 4").replace("s4, 8", "ttmp8, 3").replace("s8, s2", "s8, ttmp9")
     launch(ttmp, output, kernel=newer, grid=(2, 3, 1), threads=33)

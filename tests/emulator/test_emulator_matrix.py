@@ -70,9 +70,7 @@ def test_mfma(name: str, rows: int, depth: int, kind: str) -> None:
     w.registers[32 : 32 + count] = lane_words(b, lane_of, kind, 64)
     w.registers[256 : 256 + results] = addend.astype(np.int32 if integer else np.float32).view(np.uint32)
     w.set_exec(1)  # matrix instructions ignore it
-
     execute(f"{name} v[64:{63 + results}], v[16:{15 + count}], v[32:{31 + count}], a[0:{results - 1}]", "gfx950", w)
-
     for lane in range(64):
         for register in range(results):
             row = 4 * (lane // 16) + register
@@ -101,9 +99,7 @@ def test_wmma(arch: str, kind: str) -> None:
     w.registers[16 : 16 + count] = lane_words(a, lane_of, kind, 32)
     w.registers[32 : 32 + count] = lane_words(b, lane_of, kind, 32)
     w.registers[8:16] = addend.view(np.uint32)
-
     execute(f"v_wmma_f32_16x16x16_{kind} v[8:15], v[16:{15 + count}], v[32:{31 + count}], v[8:15]", arch, w)
-
     product = a.astype(np.float64) @ b.astype(np.float64).T
     for lane in range(32):
         for register in range(8):

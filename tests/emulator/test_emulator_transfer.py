@@ -258,9 +258,7 @@ def test_regions_next_to_each_other() -> None:
     memory = Memory(
         [Region("b", 116, b, track=True), Region("a", 101, a)], lambda *row: reports.append(row), what="the buffers"
     )
-
     loaded = memory.load(np.array([101, 105, 116, 107]), 4, 1)
-
     assert loaded[0].tolist() == [0x01010101, 0x01010101, 0x02020202, 0xFFFFFFFF]
     assert reports == [("read of b that nobody wrote", "b", 0), ("load outside the buffers", "a", 6)]
     memory.store(np.array([116, 119]), 2, np.array([[0x0304, 0x0506]], np.uint32))

@@ -122,9 +122,7 @@ def test_integers(text: str) -> None:
     compute, inputs = INTEGER[text], [integers(shift) for shift in range(count_inputs(text))]
     if text.startswith("v_perm"):
         inputs[2] = np.array(lanes((0x0C0D0001, 0x07060504, 0x0B0A0908, 0x03020100, 0xFF0C0700)), np.uint32)
-
     w = execute(text, **{f"v{number}": each for number, each in enumerate(inputs, 1)})
-
     assert w.u[0].tolist() == [value & ALL for value in by_lane(compute, *inputs)]
 
 
@@ -162,9 +160,7 @@ FLOAT: dict[str, Callable[..., float]] = {
 @pytest.mark.parametrize("text", FLOAT)
 def test_floats(text: str) -> None:
     inputs = [floats(shift) for shift in range(count_inputs(text))]
-
     w = execute(text, **{f"v{number}": each for number, each in enumerate(inputs, 1)})
-
     with np.errstate(all="ignore"):
         expected = np.array(by_lane(FLOAT[text], *inputs)).astype(np.float32)
     # the sign of a zero that a clamp or a rounding makes is not compared
@@ -193,9 +189,7 @@ def test_a_fused_multiply_add_rounds_once() -> None:
 def test_a_multiply_add_of_gfx9_rounds_twice_and_flushes_denormals(text: str) -> None:
     a, b, c = floats(0), floats(1), floats(2)
     registers = {"v0": c} if "mac" in text else {}
-
     w = execute(text, "gfx90a", None, v1=a, v2=b, v3=c, **registers)
-
     half_more = np.full(64, 1.5, np.float32)
     factors = (a, half_more if "madmk" in text else b, half_more if "madak" in text else c)
     assert bits_of(w.f[0]) == bits_of(by_lane(multiply_then_add, *factors))
@@ -224,9 +218,7 @@ APPROXIMATE: dict[str, Callable[[float], float]] = {
 @pytest.mark.parametrize("text", APPROXIMATE)
 def test_approximate_functions_are_within_one_unit(text: str) -> None:
     numbers = np.array(lanes((1.0, 0.5, 3.0, 100.0, 0.1, 7.25, 1.0001)), np.float32)
-
     w = execute(text, v1=numbers)
-
     expected = np.array([APPROXIMATE[text](number) for number in numbers.tolist()])
     assert (np.abs(w.f[0] - expected) <= np.spacing(np.abs(expected).astype(np.float32)) + 1e-15).all()
 
@@ -266,7 +258,6 @@ def half(value: float) -> int:
 @pytest.mark.parametrize("text", CONVERSIONS)
 def test_conversions(text: str) -> None:
     w = execute(text, v1=floats())
-
     expected = [CONVERSIONS[text](value) & ALL for value in floats().tolist()]
     nan = np.isnan(floats()) | (("f32_f16" in text) & ((floats().view(np.uint32) & 0x7FFF) > 0x7C00))  # payloads differ
     assert w.u[0][~nan].tolist() == np.array(expected)[~nan].tolist()
@@ -308,7 +299,6 @@ def test_halves() -> None:
     with np.errstate(all="ignore"):
         expected = (a.astype(np.float64) * b + c).astype(np.float16)
         added = (a.astype(np.float64) + b).astype(np.float16)
-
     w = execute("v_fma_f16 v0, v1, v2, v3", **registers)
     assert str(w.u[0].astype(np.uint16).view(np.float16)) == str(expected)
     w = execute("v_add_f16_e32 v0, v1, v2", **registers)
@@ -324,7 +314,6 @@ def test_halves() -> None:
 def test_the_high_half_is_cleared_on_gfx9_only(arch: str, expected: int) -> None:
     size = 64 if arch == "gfx942" else 32
     old, one = np.full(size, 0xABCD0000, np.uint32), np.full(size, 1, np.float32)
-
     assert execute("v_cvt_f16_f32_e32 v0, v1", arch, v0=old, v1=one).u[0][0] == expected
     assert execute("v_fma_mixlo_f16 v0, v1, v1, 0", arch, v0=old, v1=one).u[0][0] == 0xABCD3C00
     assert execute("v_fma_mixhi_f16 v0, v1, v1, 0", arch, v0=old, v1=one).u[0][0] == 0x3C000000
@@ -333,7 +322,6 @@ def test_the_high_half_is_cleared_on_gfx9_only(arch: str, expected: int) -> None
 def test_mixed_precision_selects_halves() -> None:
     halves = np.full(64, half(1.5) | half(-4.0) << 16, np.uint32)
     three = np.full(64, 3, np.float32)
-
     w = execute("v_fma_mix_f32 v0, v1, v2, v2 op_sel:[1,0,0] op_sel_hi:[1,0,0]", v1=halves, v2=three)
     assert w.f[0][0] == -9
     w = execute("v_fma_mix_f32 v0, v1, v2, -v2 op_sel_hi:[1,0,0]", v1=halves, v2=three)
@@ -358,9 +346,7 @@ COMPARED: dict[str, Callable[[float, float], bool]] = {
 @pytest.mark.parametrize("name", COMPARED)
 def test_comparisons_of_floats(name: str) -> None:
     inputs = [floats(), floats(2)]
-
     w = execute(f"v_cmp_{name}_f32_e64 s[2:3], v1, v2", v1=inputs[0], v2=inputs[1], exec=0xFFFF0000FFFFFFFF)
-
     expected = sum(bool(value) << lane for lane, value in enumerate(by_lane(COMPARED[name], *inputs)))
     assert w.s[2] | w.s[3] << 32 == expected & 0xFFFF0000FFFFFFFF
 
@@ -405,7 +391,6 @@ def test_carries_and_selections() -> None:
 def test_multiply_and_add(name: str, read: Callable[[int], int]) -> None:
     a, b = integers(), integers(1)
     w = execute(f"{name} v[4:5], s[2:3], v1, v2, v[6:7]", v1=a, v2=b, v6=b, v7=a)
-
     for lane, (x, y) in enumerate(zip(a.tolist(), b.tolist(), strict=True)):
         total = read(x) * read(y) + (read(x) << 32) + y
         assert int(w.u[4][lane]) | int(w.u[5][lane]) << 32 == total & (1 << 64) - 1
@@ -429,9 +414,7 @@ def test_64_bits() -> None:
 
 def test_inactive_lanes_keep_their_values() -> None:
     old = integers(3)
-
     w = execute("v_add_f32_e32 v0, 1.0, v1", v0=old, v1=floats(), exec=0b1010)
-
     assert [lane for lane in range(64) if w.u[0][lane] != old[lane]] == [1, 3]
     assert w.f[0][1] == np.float32(1) + floats()[1]
 
@@ -490,9 +473,7 @@ def test_a_division_is_rounded_correctly() -> None:
     mixed = [(pairs[start : start + 64] * 64)[:64] for start in range(0, len(pairs), 64)]
     for part in map(np.array, (*mixed, *([pair] * 64 for pair in pairs))):
         numerators, denominators = part[:, 0].astype(np.float32), part[:, 1].astype(np.float32)
-
         w = execute(steps, v1=numerators, v2=denominators)
-
         with np.errstate(all="ignore"):
             expected = numerators / denominators
         assert bits_of(w.f[0]) == bits_of(expected)

@@ -104,7 +104,6 @@ def test_the_command_is_printed_last_and_the_answers_fit_one_screen(explain: Exp
     assert [line.split()[0] for line in flags[:2]] == ["-O3", "-std=c++20"]
     assert "  -DCK_ENABLE_BF16" in flags
     assert shown.out.index("what to change") < shown.out.index("the command\n")
-
     assert shown.out.splitlines().index("the command") <= 40
     lines = [line for line in shown.out.splitlines()[1:] if KERNEL_MAIN not in line]
     assert max(map(len, lines)) <= 120

@@ -34,12 +34,8 @@ def serve(
         for name in ("config.sh", "run.sh"):
             archive.add(made / name, name)
     environ = {"PATH": f"{tools}:{os.environ['PATH']}", "TMPDIR": str(machines), "GH_TOKEN": "secret"}
-    done = subprocess.run(
-        [SCRIPT, "OWNER/REPO", "mi300x", tmp_path / "runner.tar.gz", *arguments],
-        env=environ,
-        capture_output=True,
-        text=True,
-    )
+    command: list[str | Path] = [SCRIPT, "OWNER/REPO", "mi300x", tmp_path / "runner.tar.gz", *arguments]
+    done = subprocess.run(command, env=environ, capture_output=True, text=True)
     assert list(machines.iterdir()) == []
     return done
 
@@ -60,11 +56,8 @@ def test_each_job_has_a_runner_and_a_home_of_its_own_that_are_gone_afterwards(tm
 
 def test_a_job_sees_nothing_of_the_users_environment(tmp_path: Path, log: Path) -> None:
     serve(tmp_path, log, "1")
-    assert set(log.read_text().splitlines()[1].split()[2:]) - {"PWD", "OLDPWD", "SHLVL", "_"} == {
-        "HOME",
-        "LANG",
-        "PATH",
-    }
+    seen = set(log.read_text().splitlines()[1].split()[2:])
+    assert seen - {"PWD", "OLDPWD", "SHLVL", "_"} == {"HOME", "LANG", "PATH"}
 
 
 def test_a_runner_that_fails_ends_the_script(tmp_path: Path, log: Path) -> None:

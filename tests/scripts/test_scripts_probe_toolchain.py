@@ -31,10 +31,14 @@ def test_the_probe_prints_one_json_object(python: str) -> None:
     assert set(json.loads(shown)) == set(Toolchain.model_fields)
 
 
-def test_the_probe_reports_a_missing_torch(tmp_path: Path) -> None:
+def test_the_probe_reports_a_missing_torch_and_the_error_of_a_broken_one(tmp_path: Path) -> None:
     found = Toolchain.model_validate_json(probed(make_python(tmp_path / "env")).stdout)
     assert found.python
     assert (found.torch, found.hip, found.compiler) == (None, None, None)
+    broken = make_python(tmp_path / "broken", FakeTorch("2.9.1", "raise OSError('libhip.so: file too short')"))
+    answer = probed(broken, "gpus")
+    assert set(answer.answers) == {"executable", "python"}
+    assert answer.last_line == "OSError: libhip.so: file too short"
 
 
 def test_triton_is_imported_only_on_request(python: str, tmp_path: Path) -> None:
@@ -47,26 +51,12 @@ def test_triton_is_imported_only_on_request(python: str, tmp_path: Path) -> None
     assert with_it.answers == {**without.answers, "triton": "3.5.1"}
 
 
-def test_modules_beside_the_program_are_not_imported(python: str, tmp_path: Path) -> None:
-    (tmp_path / "torch.py").write_text("raise OSError('not the torch that is installed')")
+def test_only_what_the_variables_name_is_imported(python: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a file nothing beside it; as text also from the folder that one happens to be in, if that is named."""
+    (tmp_path / "torch.py").write_text(ROCM_TORCH.code.replace("2.9.1", "2.0.0"))
     copy = shutil.copy(TOOLCHAIN_PROBE, tmp_path)
     assert query_program([python, str(copy), "gpus"], {}, 60).answers["torch"] == "2.9.1+rocm6.4"
-
-
-def test_as_text_it_imports_what_the_variables_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also from the folder that one happens to be in, if that is named."""
-    bare = make_python(tmp_path / "env")
-    (tmp_path / "torch.py").write_text(ROCM_TORCH.code)
+    bare = [make_python(tmp_path / "env"), "-c", TOOLCHAIN_PROBE.read_text(encoding="utf-8"), "gpus"]
     monkeypatch.chdir(tmp_path)
-    text = TOOLCHAIN_PROBE.read_text(encoding="utf-8")
-    assert "torch" not in query_program([bare, "-c", text, "gpus"], {}, 60).answers
-    assert (
-        query_program([bare, "-c", text, "gpus"], {"PYTHONPATH": str(tmp_path)}, 60).answers["torch"] == "2.9.1+rocm6.4"
-    )
-
-
-def test_a_failed_torch_import_shows_its_own_error(tmp_path: Path) -> None:
-    broken = make_python(tmp_path / "env", FakeTorch("2.9.1", "raise OSError('libhip.so: file too short')"))
-    answer = probed(broken, "gpus")
-    assert set(answer.answers) == {"executable", "python"}
-    assert answer.last_line == "OSError: libhip.so: file too short"
+    assert "torch" not in query_program(bare, {}, 60).answers
+    assert query_program(bare, {"PYTHONPATH": str(tmp_path)}, 60).answers["torch"] == "2.0.0+rocm6.4"

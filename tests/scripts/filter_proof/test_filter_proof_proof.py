@@ -48,41 +48,42 @@ def test_a_run_with_all_kernels_that_can_be_called_is_proved(full: Texts, trimme
 
 
 @pytest.mark.parametrize(
-    ("old", "new"),
+    ("binding", "header"),
     [
-        ("false, // has_logits_soft_cap", "q.has_cap(), // has_logits_soft_cap"),
-        ("false, // has_logits_soft_cap", "true, // has_logits_soft_cap"),
-        ("bool has_lse = true;", "bool has_lse = q.requires_grad();"),
-        ("bool has_lse = true;", "bool has_lse = true; if (is_causal) has_lse = false;"),
-        ("    return {};", "    get_traits(1, true, false); return {};"),
-        ("is_causal,\n                           has_lse};", "has_lse,\n                           is_causal};"),
+        (("false, // has_logits_soft_cap", "true, // has_logits_soft_cap"), ("", "")),
+        (("    return {};", "    get_traits(1, true, false); return {};"), ("", "")),
+        (
+            ("is_causal,\n                           has_lse};", "has_lse,\n                           is_causal};"),
+            ("", ""),
+        ),
+        (("", ""), ("    int hdim;\n", "    bool is_new;\n    int hdim;\n")),
     ],
-    ids=["a variable", "another constant", "computed", "assigned later", "a second caller", "another order"],
+    ids=["another constant", "a second caller", "another order", "a header with other fields"],
 )
-def test_a_binding_that_can_call_what_is_left_out_is_refused(full: Texts, trimmed: Texts, old: str, new: str) -> None:
-    assert old in BINDING
-    (found,) = check(full, trimmed, BINDING.replace(old, new))
+def test_a_binding_that_can_call_what_is_left_out_is_refused(
+    full: Texts, trimmed: Texts, binding: tuple[str, str], header: tuple[str, str]
+) -> None:
+    """`filter_proof.constants` has the other ways in which a value is no constant."""
+    assert binding[0] in BINDING and header[0] in HEADER
+    (found,) = check(full, trimmed, BINDING.replace(*binding, 1), HEADER.replace(*header, 1))
     assert "branches that a call can take are missing" in found
 
 
-def test_a_header_with_other_fields_is_another_binding(full: Texts, trimmed: Texts) -> None:
-    moved = HEADER.replace("    int hdim;\n", "    bool is_new;\n    int hdim;\n")
-    (found,) = check(full, trimmed, header=moved)
-    assert "are missing" in found
-
-
-def test_a_missing_kernel_is_refused(full: Texts, trimmed: Texts) -> None:
+def test_a_missing_or_changed_kernel_and_a_missing_branch_or_dispatch_file_are_refused(
+    full: Texts, trimmed: Texts, tmp_path: Path
+) -> None:
     less = {name: text for name, text in trimmed.items() if name != CALLED[0]}
     assert check(full, less) == [
         f"{API} names 1 kernels that are not generated: fmha_fwd_traits_<64,FmhaFwdFp16,false,ck_tile::Mask<true>,true>"
     ]
-
-
-def test_a_missing_branch_is_refused(full: Texts, tmp_path: Path) -> None:
     less = {**generate(tmp_path, "--filter", "*_nlogits_nmask_lse"), CALLED[0]: full[CALLED[0]]}
     (found,) = check(full, less)
     assert f"{API}: 1 branches that a call can take are missing: (" in found
     assert "t . use_mask == true" in found
+    changed = {**trimmed, CALLED[1]: trimmed[CALLED[1]] + "// more\n"}
+    assert check(full, changed) == [f"{CALLED[1]} differs, and is no dispatch file"]
+    assert check(full, {name: trimmed[name] for name in CALLED}) == [f"{API} is missing"]
+    assert "no dispatch file is generated" in check({name: full[name] for name in CALLED}, {})
 
 
 def test_branches_in_another_order_are_refused(full: Texts, trimmed: Texts) -> None:
@@ -117,13 +118,6 @@ def test_a_dispatch_that_changes_a_constant_itself_is_refused(full: Texts, trimm
     changed = [{**texts, API: texts[API].replace("float r", "t.has_lse = false; float r")} for texts in (full, trimmed)]
     (found,) = check(changed[0], changed[1])
     assert "branches that a call can take are missing" in found
-
-
-def test_a_changed_kernel_and_a_missing_dispatch_file_are_refused(full: Texts, trimmed: Texts) -> None:
-    changed = {**trimmed, CALLED[1]: trimmed[CALLED[1]] + "// more\n"}
-    assert check(full, changed) == [f"{CALLED[1]} differs, and is no dispatch file"]
-    assert check(full, {name: trimmed[name] for name in CALLED}) == [f"{API} is missing"]
-    assert "no dispatch file is generated" in check({name: full[name] for name in CALLED}, {})
 
 
 # families of GPUs, which newer generators name in each kernel and call
@@ -213,7 +207,6 @@ def test_upstreams_split_kv_kernels_are_proved_and_each_mutant_is_refused(upstre
 
     assert (len(full), len(trimmed)) == (676, 484)
     assert differences(trimmed) == ""
-
     kernel = next(name for name in trimmed if "_nlogits_" in name)
     # no call reaches these, but the else of `if (t.has_lse)` names 40 of them
     combine = {name for name in trimmed if "_combine_" in name and "_nlse" in name}
@@ -221,7 +214,6 @@ def test_upstreams_split_kv_kernels_are_proved_and_each_mutant_is_refused(upstre
     for dropped, count in (({kernel}, 1), (combine, 40)):
         less = {name: text for name, text in trimmed.items() if name not in dropped}
         assert f"names {count} kernels that are not generated" in differences(less)
-
     api = "fmha_fwd_splitkv_api"
     start = trimmed[api].index("if((t.is_group_mode")
     one, two = (trimmed[api][start:].split("            }\n            else ")[index] for index in (0, 1))
@@ -242,7 +234,6 @@ def test_what_is_left_to_trim_of_a_preview_with_an_older_composable_kernel(cache
     assert len(full) - len(fewer) == 1328
     bindings, headers = forward.bindings(), forward.headers()
     assert find_differences(full, fewer, bindings, headers) == []
-
     full, fewer = split.generate(), split.generate("--filter", "*@*_nlogits_*")
     assert len(full) - len(fewer) == 384
     (refused,) = find_differences(full, fewer, bindings, headers)

@@ -57,9 +57,7 @@ def test_the_command_writes_what_an_edit_of_the_matrix_changes(checkout: Path) -
     added = NEW_ROCM.format(rocm="99.0", torch=torch)
     matrix.write_text(matrix.read_text().replace("\nrocm:\n", f"\nrocm:\n{added}", 1))
     before, table = cells.read_text().splitlines(), readme.read_text()
-
     done = refresh(checkout)
-
     new = [cell for cell in cells.read_text().splitlines() if cell not in before]
     assert new
     listed, page = done.stdout.splitlines()

@@ -1,4 +1,4 @@
-"""The image chore on a whole matrix: it adds newer patch releases and digests, or changes nothing."""
+"""The image chore: tags in all their spellings, newer patch releases and digests, and no other character changed."""
 
 from __future__ import annotations
 
@@ -10,11 +10,20 @@ from pathlib import Path
 import pytest
 
 from container_registry import ContainerRegistry
-from refresh.images import refresh_images
+from refresh.images import (
+    ImagePin,
+    additional_tags,
+    edit_images,
+    find_entry,
+    newest_patch,
+    refresh_images,
+    split_reference,
+)
 from refresh.registry import Registry
 from small_matrix import edited
-from wheelfactory.core.errors import FactoryError
+from wheelfactory.core.errors import FactoryError, InputError
 from wheelfactory.core.files import MATRIX
+from wheelfactory.matrix.images import parse_tag
 from wheelfactory.matrix.load import load_matrix
 
 OLD = "rocm/pytorch:rocm6.4.1_ubuntu22.04_py3.10_pytorch_release_2.6.0"
@@ -54,12 +63,18 @@ def test_each_image_of_the_matrix_is_pinned_and_no_other_line_changes(tmp_path: 
     assert re.sub(b"\n *digest: sha256:.*", b"", path.read_bytes()) == before
 
 
-def test_what_is_pinned_already_is_left_alone(matrix: Path, full: ContainerRegistry) -> None:
-    refresh_images(matrix, Registry(full.url))
+def test_what_is_pinned_already_is_left_alone_until_its_digest_moves(matrix: Path, full: ContainerRegistry) -> None:
+    first = refresh_images(matrix, Registry(full.url)).updates[2].pin.digest
     os.utime(matrix, (1, 1))
     findings = refresh_images(matrix, Registry(full.url))
     assert not any(update.is_changed for update in findings.updates)
     assert matrix.stat().st_mtime == 1
+    full.images["rocm/pytorch"]["torch"] = b"pushed again"
+    findings = refresh_images(matrix, Registry(full.url))
+    moved = findings.updates[2].pin.digest
+    assert load_matrix(matrix).rocm["6.4"].images[2].digest == moved
+    assert list(findings.lines) == [f"pinned     rocm/pytorch:torch  {moved} (was {first})"]
+    assert findings.summary.endswith("1 pinned, 4 unchanged")
 
 
 def test_a_newer_patch_release_takes_the_place_of_the_tag(matrix: Path, full: ContainerRegistry) -> None:
@@ -70,19 +85,15 @@ def test_a_newer_patch_release_takes_the_place_of_the_tag(matrix: Path, full: Co
     assert re.sub("\n *digest: .*", "", matrix.read_text()) == before.replace(OLD, NEW)
 
 
-def test_a_release_that_the_entry_lists_already_is_not_listed_twice(matrix: Path, full: ContainerRegistry) -> None:
-    matrix.write_text(edited(("rocm/pytorch:first", OLD), ("rocm/pytorch:python", NEW)))
-    full.add(NEW)
+@pytest.mark.parametrize(("listed", "become"), [("6.4.3", ["6.4.1", "6.4.3"]), ("6.4.2", ["6.4.3", "6.4.2"])])
+def test_a_release_is_not_listed_twice(matrix: Path, full: ContainerRegistry, listed: str, become: list[str]) -> None:
+    """Of two that would become the same the first does."""
+    other = OLD.replace("6.4.1", listed)
+    matrix.write_text(edited(("rocm/pytorch:first", OLD), ("rocm/pytorch:python", other)))
+    full.add(other), full.add(NEW)
     refresh_images(matrix, Registry(full.url))
-    assert [image.tag for image in load_matrix(matrix).rocm["6.4"].images[:2]] == [OLD, NEW]
-
-
-def test_of_two_that_would_become_the_same_the_first_does(matrix: Path, full: ContainerRegistry) -> None:
-    between = OLD.replace("6.4.1", "6.4.2")
-    matrix.write_text(edited(("rocm/pytorch:first", OLD), ("rocm/pytorch:python", between)))
-    full.add(between), full.add(NEW)
-    refresh_images(matrix, Registry(full.url))
-    assert [image.tag for image in load_matrix(matrix).rocm["6.4"].images[:2]] == [NEW, between]
+    found = [image.tag for image in load_matrix(matrix).rocm["6.4"].images[:2]]
+    assert found == [OLD.replace("6.4.1", version) for version in become]
 
 
 def test_images_that_the_matrix_could_have_are_suggested_and_not_added(matrix: Path, full: ContainerRegistry) -> None:
@@ -145,11 +156,120 @@ def test_a_concurrent_change_is_kept(matrix: Path, full: ContainerRegistry, monk
     assert "rocm/pytorch:theirs" in matrix.read_text()
 
 
-def test_a_digest_that_moved_is_pinned_anew_and_told_with_what_it_was(matrix: Path, full: ContainerRegistry) -> None:
-    first = refresh_images(matrix, Registry(full.url)).updates[2].pin.digest
-    full.images["rocm/pytorch"]["torch"] = b"pushed again"
-    findings = refresh_images(matrix, Registry(full.url))
-    assert load_matrix(matrix).rocm["6.4"].images[2].digest == findings.updates[2].pin.digest
-    (line,) = findings.lines
-    assert line == f"pinned     rocm/pytorch:torch  {findings.updates[2].pin.digest} (was {first})"
-    assert findings.summary.endswith("1 pinned, 4 unchanged")
+TAG = "rocm7.2.4_ubuntu24.04_py3.12_pytorch_release_2.10.0"
+ENTRIES = ("7.14", "7.2", "6.2.4", "6.2")
+
+
+def test_a_tag_is_parsed_to_rocm_and_kind() -> None:
+    for text, rocm, kind in (
+        (TAG, (7, 2, 4), ("ubuntu24.04", "py3.12", "2.10.0")),
+        ("rocm7.2_ubuntu22.04_py3.10_pytorch_release_2.9.1", (7, 2, 0), ("ubuntu22.04", "py3.10", "2.9.1")),
+        ("rocm6.1.3_ubuntu22.04_py3.10_pytorch_release-2.1.2", (6, 1, 3), ("ubuntu22.04", "py3.10", "2.1.2")),
+        ("rocm6.1_ubuntu20.04_py3.9_pytorch_2.1.2", (6, 1, 0), ("ubuntu20.04", "py3.9", "2.1.2")),
+        ("7.2.4-complete", (7, 2, 4), ("complete",)),
+        ("6.2-complete", (6, 2, 0), ("complete",)),
+        ("7.14.0-full", (7, 14, 0), ("full",)),
+    ):
+        tag = parse_tag(text)
+        assert tag
+        assert (tag.rocm, tag.kind) == (rocm, kind)
+
+
+def test_other_tags_do_not_parse() -> None:
+    for text in ("latest", "7.2.4", "rocm7.1-py3.11-pytorch-2.6.0-ubuntu22.04", TAG + "-rc1", ""):
+        assert parse_tag(text) is None
+        assert newest_patch(text, [TAG], "7.2", ENTRIES) == text
+
+
+def test_every_tag_of_the_matrix_is_understood() -> None:
+    entries = load_matrix(MATRIX).rocm
+    for entry, rocm in entries.items():
+        for image in (*rocm.images, *filter(None, [rocm.slim])):
+            tag = parse_tag(split_reference(image.tag)[1])
+            assert tag, image.tag
+            assert find_entry(tag, entries) == entry
+
+
+def test_the_newest_patch_release_of_the_same_kind_is_chosen_in_any_spelling_but_one_of_another_entry() -> None:
+    old = TAG.replace("7.2.4", "7.2.1")
+    listed = [
+        old,
+        TAG,
+        TAG.replace("7.2.4", "7.2.10"),
+        TAG.replace("7.2.4", "7.3"),
+        TAG.replace("3.12", "3.13"),
+    ]
+    short, spelled = "rocm6.2_ubuntu22.04_py3.10_pytorch_2.3.0", "rocm6.2.3_ubuntu22.04_py3.10_pytorch_release_2.3.0"
+    for tag, known, entry, entries, chosen in (
+        (old, listed, "7.2", ENTRIES, TAG.replace("7.2.4", "7.2.10")),
+        (TAG, [old, TAG.replace("7.2.4", "7.1.9")], "7.2", ENTRIES, TAG),
+        (short, [short, spelled], "6.2", ENTRIES, spelled),
+        ("6.2-complete", ["6.2.4-complete", "6.2.3-complete"], "6.2", ENTRIES, "6.2.3-complete"),
+        ("6.2.4-complete", ["6.2.5-complete"], "6.2.4", ENTRIES, "6.2.4-complete"),
+        ("6.2-complete", ["6.2.4-complete"], "6.2", ("6.2",), "6.2.4-complete"),
+    ):
+        assert newest_patch(tag, known, entry, entries) == chosen
+
+
+def test_new_kinds_of_the_newest_release_are_additional() -> None:
+    of_older, of_newer = (
+        TAG.replace("2.10.0", "2.11.0").replace("7.2.4", "7.2.3"),
+        TAG.replace("2.10.0", "2.12.0"),
+    )
+    listed = [TAG, of_older, of_newer, TAG.replace("7.2.4", "7.14"), TAG.replace("7.2.4", "7.2"), "latest"]
+    assert additional_tags([TAG], listed, "7.2", ENTRIES) == [of_newer]
+    assert additional_tags(["latest"], listed, "7.2", ENTRIES) == []
+
+
+def test_a_reference_is_a_repository_and_a_tag_of_docker_hub() -> None:
+    assert split_reference(f"rocm/pytorch:{TAG}") == ("rocm/pytorch", TAG)
+    assert split_reference("docker.io/rocm/dev-ubuntu-22.04:6.2-complete") == ("rocm/dev-ubuntu-22.04", "6.2-complete")
+    for text in ("rocm/pytorch", "ghcr.io/rocm/x:y", "ubuntu:22.04", "localhost:5000/a/b:c", "a/b:c d", ""):
+        with pytest.raises(InputError, match="not an image of Docker Hub"):
+            split_reference(text)
+
+
+PLACE, SLIM = ("rocm", "7.2", "images", 0), ("rocm", "7.2", "slim")
+PIN = ImagePin("a/b:new", "sha256:" + "1" * 64)
+
+TEXT = """\
+# a remark with tag: a/b:old in it
+rocm:
+  '7.2':
+    images:   # two of them
+      - tag: a/b:old   # seen in May
+
+        torch: '2.9.1'
+      - {tag: "a/b:old", torch: '2.8.0'}
+    slim:
+      source: where
+      tag: 'a/b:old'
+      digest: sha256:0
+"""
+
+
+def test_a_new_digest_stands_below_the_tag_and_all_else_stays() -> None:
+    assert edit_images(TEXT, {PLACE: PIN}) == TEXT.replace(
+        "      - tag: a/b:old   # seen in May\n",
+        f"      - tag: a/b:new   # seen in May\n        digest: {PIN.digest}\n",
+    )
+
+
+def test_a_digest_that_is_there_is_replaced_and_quotes_are_kept() -> None:
+    assert edit_images(TEXT, {SLIM: PIN}) == TEXT.replace("tag: 'a/b:old'", "tag: 'a/b:new'").replace(
+        "sha256:0", PIN.digest
+    )
+
+
+def test_a_mapping_in_braces_stays_on_its_line() -> None:
+    edited = edit_images(TEXT, {("rocm", "7.2", "images", 1): PIN})
+    assert edited == TEXT.replace('{tag: "a/b:old",', f'{{tag: "a/b:new", digest: {PIN.digest},')
+
+
+def test_line_ends_marks_and_letters_of_any_kind_stay() -> None:
+    for text in (TEXT.replace("\n", "\r\n"), "\ufeff" + TEXT, TEXT.replace("remark", "r\u00e9mark \U0001f600")):
+        end = "\r\n" if "\r" in text else "\n"
+        edited = edit_images(text, {PLACE: PIN})
+        assert f"{end}        digest: {PIN.digest}{end}" in edited
+        line = f"        digest: {PIN.digest}{end}"
+        assert edited.replace(line, "").replace("a/b:new", "a/b:old") == text

@@ -116,10 +116,8 @@ def test_the_pull_request_holds_all_that_follows(
     execute("git", "-c", "user.name=a", "-c", "user.email=a@b", "commit", "--quiet", "--message", "first")
     execute("git", "clone", "--quiet", "--bare", ".", origin)
     execute("git", "remote", "add", "origin", origin)
-
     execute(*refresh, "--online", "--report", tmp_path / "report", "--index", index.url, "--registry", hub.url)
     proposed = execute(sys.executable, "scripts/propose_changes.py", "refresh", "main", "Refresh it")
-
     assert proposed == "opened https://github.com/owner/name/pull/7\n"
     changed = execute("git", "--git-dir", origin, "diff", "--name-only", "main", "refresh").split()
     assert changed == ["CHANGELOG.md", "README.md", "matrix.yaml", "tests/data/cells.txt"]

@@ -1,4 +1,4 @@
-"""The torch chore on a whole matrix: it adds new releases from indexes on loopback, or changes nothing."""
+"""The torch chore: it adds new releases from indexes on loopback to the matrix, and changes no other character."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from refresh.torch_index import TorchIndex
-from refresh.torch_releases import TorchChanges, refresh_torch
+from refresh.torch_releases import TorchChanges, edit_torch, merge_versions, refresh_torch
 from scripts.refresh.torch_pages import TorchPages, known
 from small_matrix import edited
 from wheelfactory.core.files import MATRIX
@@ -41,21 +41,15 @@ def suggested(findings: TorchChanges) -> list[str]:
     return [line for line in findings.lines if line.startswith("suggested")]
 
 
-def test_a_release_that_the_matrix_knows_is_added_where_the_index_has_it(matrix: Path, full: TorchPages) -> None:
+def test_a_release_that_the_matrix_knows_is_added_where_the_index_has_it_once(matrix: Path, full: TorchPages) -> None:
     before = matrix.read_text()
     full.have("6.4", "2.10.0", "3.12", "3.11")
     findings = run_on(matrix, full)
-    assert findings.additions == (("6.4", "2.10.0"),)
+    assert (findings.additions, suggested(findings)) == ((("6.4", "2.10.0"),), [])
     assert matrix.read_text() == before.replace("torch: ['2.9.1']", "torch: ['2.10.0', '2.9.1']")
-    assert suggested(findings) == []
     cells = len(expand(load_matrix(matrix)).cells)
     assert findings.new_cells == cells - findings.cells > 0
     assert findings.summary.endswith(f"{findings.new_cells} new cells besides {findings.cells}")
-
-
-def test_a_second_run_finds_nothing_and_leaves_the_file_alone(matrix: Path, full: TorchPages) -> None:
-    full.have("6.4", "2.10.0", "3.12", "3.11")
-    run_on(matrix, full)
     os.utime(matrix, (1, 1))
     findings = run_on(matrix, full)
     assert (findings.additions, findings.new_cells, suggested(findings)) == ((), 0, [])
@@ -196,3 +190,67 @@ def test_the_matrix_of_this_project_can_be_edited(tmp_path: Path, pages: TorchPa
     after = path.read_text()
     assert after.count(f"torch: ['{newest}', ") == len(added)
     assert after.replace(f"torch: ['{newest}', ", "torch: [") == before
+
+
+TEXT = """\
+# torch: ['2.9.1'] in a remark
+rocm:
+  '7.2':
+    torch: ['2.13.0', '2.9.1']   # as of May
+    index: here
+  '7.1':
+    torch:
+      # the older ones
+
+      - '2.10.0'   # measured
+      - '2.9.1'
+    index: there
+  '7.0': {torch: ["2.9.1"], index: nowhere}
+"""
+
+
+def test_new_releases_stand_before_the_first_older_one() -> None:
+    for listed, new, order in (
+        (["2.9.1"], ["2.10.0"], ("2.10.0", "2.9.1")),
+        (["2.10.0"], ["2.9.1"], ("2.10.0", "2.9.1")),
+        (
+            ["2.13.0", "2.9.1"],
+            ["2.8.0", "2.14.1", "2.10.0", "2.11.0"],
+            ["2.14.1", "2.13.0", "2.11.0", "2.10.0", "2.9.1", "2.8.0"],
+        ),
+        (["2.9.1", "2.13.0"], ["2.10.0"], ("2.10.0", "2.9.1", "2.13.0")),
+        (["2.1"], ["2.10"], ("2.10", "2.1")),
+    ):
+        assert merge_versions(listed, new) == tuple(order)
+
+
+def test_a_list_in_brackets_takes_a_release_at_either_end_and_between() -> None:
+    edited = edit_torch(TEXT, {"7.2": ["2.8.0", "2.14.1", "2.11.0", "2.10.0"]})
+    before, after = "['2.13.0', '2.9.1']   # as", "['2.14.1', '2.13.0', '2.11.0', '2.10.0', '2.9.1', '2.8.0']   # as"
+    assert edited == TEXT.replace(before, after)
+
+
+def test_a_list_of_dashes_takes_lines_of_the_same_indentation() -> None:
+    edited = edit_torch(TEXT, {"7.1": ["2.11.0", "2.12.1", "2.9.2", "2.8.0", "2.7.1"]})
+    assert edited == TEXT.replace(
+        "      - '2.10.0'   # measured\n      - '2.9.1'\n",
+        "      - '2.12.1'\n      - '2.11.0'\n      - '2.10.0'   # measured\n"
+        "      - '2.9.2'\n      - '2.9.1'\n      - '2.8.0'\n      - '2.7.1'\n",
+    )
+
+
+def test_several_lists_are_edited_at_once() -> None:
+    edited = edit_torch(TEXT, {"7.2": ["2.14.1"], "7.0": ["2.10.0"]})
+    assert edited == edit_torch(edit_torch(TEXT, {"7.2": ["2.14.1"]}), {"7.0": ["2.10.0"]})
+    assert """{torch: ['2.10.0', "2.9.1"],""" in edited
+
+
+def test_line_ends_marks_and_letters_of_any_kind_stay() -> None:
+    for old, new in (("\n", "\r\n"), ("# torch", "\ufeff# torch"), ("remark", "r\u00e9mark \U0001f600")):
+        additions = {"7.2": ["2.14.1"], "7.1": ["2.11.0", "2.8.0"]}
+        assert edit_torch(TEXT.replace(old, new), additions) == edit_torch(TEXT, additions).replace(old, new)
+
+
+def test_a_last_line_without_an_end_gets_one() -> None:
+    text = "rocm:\n  a:\n    torch:\n      - '2.9.1'"
+    assert edit_torch(text, {"a": ["2.8.0", "2.7.1"]}) == f"{text}\n      - '2.8.0'\n      - '2.7.1'"
