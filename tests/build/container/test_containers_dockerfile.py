@@ -72,7 +72,8 @@ def default() -> dict[tuple[object, ...], Dockerfile]:
     for cell in expand(matrix).cells:
         for slim in (False, True) if matrix.rocm[cell.rocm].slim and not cell.amd_torch else (False,):
             dockerfile = render_dockerfile(matrix, cell, slim=slim)
-            images[(cell.rocm, cell.torch_text, *PYTHON.findall(dockerfile.text), slim)] = dockerfile
+            key = (cell.rocm, cell.torch_text, *PYTHON.findall(dockerfile.text), slim)
+            images[key] = dockerfile
     return images
 
 
