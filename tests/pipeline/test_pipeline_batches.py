@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from dataclasses import dataclass
 from itertools import groupby
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -28,7 +29,7 @@ from wheelfactory.matrix.expand import expand
 from wheelfactory.matrix.facts import Matrix
 from wheelfactory.matrix.load import load_matrix
 from wheelfactory.pipeline.batches import MAX_BATCH_BYTES, MAX_BATCH_MINUTES, cut_batches, predict_run, split_into_waves
-from wheelfactory.pipeline.run import Failure, build_in_parallel, exit_code
+from wheelfactory.pipeline.run import Failure, build_in_parallel, build_in_waves, exit_code
 
 SMALL = small_matrix()
 DEFAULT = load_matrix(MATRIX)
@@ -137,6 +138,8 @@ class FakeExecutor:
 class FakePipeline:
     """Builds nothing; the second cell runs out of time while the first still builds."""
 
+    context = SimpleNamespace(matrix=DEFAULT)
+
     def __init__(self) -> None:
         self.started: list[Cell] = []
         self.out_of_time = threading.Event()
@@ -155,6 +158,18 @@ def test_out_of_time_starts_no_other_cell_and_waits_for_running_ones() -> None:
     (failure,) = build_in_parallel(cast(Any, pipeline), cast(Any, FakeExecutor()), cells)
     assert isinstance(failure.error, RunAgainError)
     assert pipeline.started == cells[:2]
+
+
+@pytest.mark.parametrize(("at_once", "started"), [(2, (1, 2)), (1, (0, 1))])
+def test_only_cells_that_are_built_at_once_go_in_waves_and_out_of_time_no_later_wave_begins(
+    at_once: int, started: tuple[int, ...]
+) -> None:
+    cells = [ck("3.12"), triton(), triton(flash_attn="2.7.4.post1")]
+    pipeline = FakePipeline()
+    pipeline.out_of_time.set()
+    (failure,) = build_in_waves(cast(Any, pipeline), cast(Any, FakeExecutor(at_once)), cells)
+    assert isinstance(failure.error, RunAgainError)
+    assert {*pipeline.started} == {cells[index] for index in started}
 
 
 def test_only_a_ck_cell_without_an_image_is_not_started() -> None:
