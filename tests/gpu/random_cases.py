@@ -116,9 +116,8 @@ def use_emulator() -> None:
 
     driver.set_active(EmulatorDriver("gfx942"))
     if find_spec("aiter"):
-        from stand_in_gpu import restart_without_assertions, stand_in_gpu  # type: ignore[import-not-found]
+        from stand_in_gpu import stand_in_gpu  # type: ignore[import-not-found]
 
-        restart_without_assertions()
         stand_in_gpu("gfx942")
     accept_cpu_tensors()
 

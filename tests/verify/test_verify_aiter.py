@@ -107,3 +107,21 @@ measured = triton.testing.do_bench_cudagraph(lambda: calls.append(1), quantiles=
 found = {"measured": measured, "calls": calls}
 """)
     assert found == {"measured": [0.0, 0.0, 0.0], "calls": [1]}
+
+
+def test_aiter_is_imported_without_its_assertions_and_other_packages_with_theirs(tmp_path: Path) -> None:
+    for name in ("aiter", "aiter/ops", "other"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text("assert not __name__, __name__\n", encoding="utf-8")
+
+    found = run_with_stand_ins(f"""
+sys.path.append({str(tmp_path)!r})
+stand_in_gpu("gfx942")
+import aiter.ops
+try:
+    import other
+except AssertionError as error:
+    found = {{"asserted": str(error)}}
+""")
+
+    assert found == {"asserted": "other"}

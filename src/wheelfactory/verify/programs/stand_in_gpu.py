@@ -1,15 +1,15 @@
 """Answer what aiter asks torch.cuda, on a machine without a GPU.
 
-aiter checks devices by assertions too, which Python leaves out with ``-O``.
+aiter checks devices by assertions too, so it is imported without them.
 """
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable
 from contextlib import nullcontext
-from types import SimpleNamespace
+from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
+from types import CodeType, SimpleNamespace
 from typing import Any
 
 import torch
@@ -35,14 +35,32 @@ def call_once(kernel: Callable[[], object], **_options: object) -> list[float]:
     return [0.0, 0.0, 0.0]
 
 
-def restart_without_assertions() -> None:
-    """Start this program again with ``-O``, unless it runs so."""
-    if not sys.flags.optimize:
-        os.execv(sys.executable, [sys.executable, "-I", "-B", "-O", *sys.argv])  # noqa: S606
+class _WithoutAssertions(SourceFileLoader):
+    """Loads a module as Python does with ``-O``."""
+
+    def get_code(self, fullname: str) -> CodeType:
+        path = self.get_filename(fullname)
+        found: CodeType = compile(self.get_data(path), path, "exec", dont_inherit=True, optimize=1)
+        return found
+
+
+class _AiterFinder:
+    """Finds the modules of aiter before Python's own finders do."""
+
+    @staticmethod
+    def find_spec(name: str, *where: Any) -> ModuleSpec | None:
+        spec = PathFinder.find_spec(name, *where) if name.partition(".")[0] == "aiter" else None
+        if spec and spec.origin and isinstance(spec.loader, SourceFileLoader):
+            spec.loader = _WithoutAssertions(name, spec.origin)
+        return spec
 
 
 def stand_in_gpu(arch: str) -> None:
-    """Replace what aiter calls of torch.cuda and of Triton's benchmark; `arch` is the GPU that it gets to see."""
+    """Replace what aiter calls of torch.cuda and of Triton's benchmark; `arch` is the GPU that it gets to see.
+
+    aiter must not be imported yet.
+    """
+    sys.meta_path.insert(0, _AiterFinder())
     triton.testing.do_bench_cudagraph = call_once  # what the autotuner measures with where a kernel asks for graphs
     cuda: Any = torch.cuda
     properties = SimpleNamespace(gcnArchName=arch, name=arch, multi_processor_count=_UNITS[arch[:4]])
