@@ -29,8 +29,6 @@ class NothingCheckedError(Exception):
 
 @dataclass(frozen=True)
 class Finding:
-    """A defect that a checker reports."""
-
     file: str
     line: int
     message: str
@@ -108,8 +106,6 @@ def shellcheck(root: Path) -> list[Finding]:
 
 @dataclass(frozen=True)
 class Script:
-    """The script of a step."""
-
     file: str
     step: str
     text: str
@@ -117,17 +113,10 @@ class Script:
     """Variables from GitHub and from ``env`` keys."""
 
 
-RUNNER_VARIABLES = (
-    "GITHUB_ENV",
-    "GITHUB_OUTPUT",
-    "GITHUB_PATH",
-    "GITHUB_REF_NAME",
-    "GITHUB_REPOSITORY",
-    "GITHUB_RUN_ID",
-    "GITHUB_STEP_SUMMARY",
-    "GITHUB_WORKSPACE",
-    "RUNNER_TEMP",
-)
+RUNNER_VARIABLES = frozenset({
+    *("GITHUB_ENV", "GITHUB_OUTPUT", "GITHUB_PATH", "GITHUB_REF_NAME", "GITHUB_REPOSITORY", "GITHUB_RUN_ID"),
+    *("GITHUB_STEP_SUMMARY", "GITHUB_WORKSPACE", "RUNNER_TEMP"),
+})  # fmt: skip
 """Variables of GitHub's runner that our scripts may use (its docs list more)."""
 
 
