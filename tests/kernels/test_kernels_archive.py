@@ -238,8 +238,6 @@ def objects_as(**options: Any) -> Callable[[bytes], bytes]:
 
 FOREIGN: dict[str, tuple[Callable[[bytes], bytes], str]] = {
     "empty": (lambda _: b"", "it is truncated"),
-    "gzip": (lambda _: b"\x1f\x8b\x08" + bytes(50), "not a valid zstandard stream"),
-    "zip": (lambda _: b"PK\x03\x04" + bytes(50), "not a valid zstandard stream"),
     "a plain tar": (unpacked, "not a valid zstandard stream"),
     "no tar inside": (lambda _: packed(b"x" * 2000), "it contains no valid tar archive"),
     "an empty tar": (lambda _: packed(), "it ends before its last member"),
@@ -401,10 +399,9 @@ def test_a_manifest_of_millions_of_values_takes_little_memory(archive: Path, kin
 
 
 def test_a_missing_archive_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="no such kernel archive"):
-        unpack_archive(tmp_path / "a.tar.zst", tmp_path)
-    with pytest.raises(InputError, match="cannot read kernel archive"):
-        read_archive_manifest(tmp_path)
+    for path, what in ((tmp_path / "a.tar.zst", "no such kernel archive"), (tmp_path, "cannot read kernel archive")):
+        with pytest.raises(InputError, match=what):
+            read_archive_manifest(path)
 
 
 # no room

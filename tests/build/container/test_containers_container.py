@@ -155,14 +155,10 @@ def _said(*pieces: bytes) -> list[str]:
     return list(_lines([(None, piece) for piece in pieces], bytearray()))
 
 
-def test_a_character_split_between_chunks_is_decoded() -> None:
+def test_chunks_are_joined_to_lines_of_whole_characters() -> None:
     text = "grün ✓\n".encode()
     assert [_said(text[:cut], text[cut:]) for cut in range(len(text))] == [["grün ✓\n"]] * len(text)
-
-
-def test_chunks_are_joined_to_lines_and_a_last_line_without_newline_counts() -> None:
     assert _said(b"[1/2] on", b"e\n[2/", b"2] two\n\xff") == ["[1/2] one\n", "[2/2] two\n", "\ufffd\n"]
-    assert _said(b"one\n") == ["one\n"]
 
 
 def test_stdout_is_collected_separately() -> None:

@@ -157,9 +157,12 @@ def test_the_working_directory_is_not_searched(installed: Path, monkeypatch: pyt
         inspect(Path("flash-attn"), ENVIRON)
 
 
-@pytest.mark.parametrize(
-    ("name", "what"),
-    [
+def test_other_files_are_an_input_error(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "a.dist-info").mkdir()
+    (tmp_path / "text.so").write_text("INPUT(libx.so.1)")
+    (tmp_path / "damaged.so").write_bytes(HIP[:200])
+    for name, what in (
         ("missing.whl", "not a wheel file name"),
         ("a-1-py3-none-any.whl", "no such file"),
         ("folder", "a folder"),
@@ -167,18 +170,9 @@ def test_the_working_directory_is_not_searched(installed: Path, monkeypatch: pyt
         ("text.so", "neither a wheel nor an ELF file"),
         ("damaged.so", "damaged ELF file: damaged.so"),
         ("missing.so", "no such file"),
-    ],
-)
-def test_other_files_are_an_input_error(tmp_path: Path, name: str, what: str) -> None:
-    (tmp_path / "folder").mkdir()
-    (tmp_path / "a.dist-info").mkdir()
-    (tmp_path / "text.so").write_text("INPUT(libx.so.1)")
-    (tmp_path / "damaged.so").write_bytes(HIP[:200])
-
-    with pytest.raises(InputError, match=what) as caught:
-        inspect(tmp_path / name, ENVIRON)
-
-    assert "Traceback" not in str(caught.value)
+    ):
+        with pytest.raises(InputError, match=what):
+            inspect(tmp_path / name, ENVIRON)
 
 
 def lines_of(path: Path) -> list[str]:
