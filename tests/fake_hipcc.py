@@ -102,14 +102,8 @@ def _fat_binary(code: dict[str, bytes], kind: str = "hipv4") -> bytes:
 def _bundler_line(folder: str, archs: list[str]) -> str:
     targets = ",".join(["host-x86_64", *(f"hipv4-amdgcn--{arch}" for arch in archs)])
     inputs = [f"-input={path}" for path in ("/dev/null", *(f"/nowhere/of-{arch}" for arch in archs))]
-    words = [
-        f"{folder}/clang-offload-bundler",
-        "-type=o",
-        "-bundle-align=4096",
-        f"-targets={targets}",
-        *inputs,
-        "-output=/nowhere/x",
-    ]
+    options = ("-type=o", "-bundle-align=4096", f"-targets={targets}")
+    words = (f"{folder}/clang-offload-bundler", *options, *inputs, "-output=/nowhere/x")
     return " ".join(f'"{word}"' for word in words)
 
 
@@ -127,12 +121,8 @@ def _object(text: bytes, kernel: str, fat_binary: bytes | None) -> bytes:
     """An ELF object with these sections; without a fat binary there is no section for it, nor the name of a kernel."""
     names = [name for name in _SECTIONS if fat_binary is not None or name not in (".hip_fatbin", ".rodata")]
     table = b"\0".join(name.encode() for name in names) + b"\0"
-    contents = {
-        ".text": (text, 16),
-        ".rodata": (kernel.encode() + b"\0", 1),
-        ".hip_fatbin": (fat_binary or b"", 4096),
-        ".shstrtab": (table, 1),
-    }
+    contents = {".text": (text, 16), ".rodata": (kernel.encode() + b"\0", 1)}
+    contents |= {".hip_fatbin": (fat_binary or b"", 4096), ".shstrtab": (table, 1)}
     body, headers, at = bytearray(64), [bytes(64)], 1
     for name in names[1:]:
         content, alignment = contents[name]
@@ -141,23 +131,8 @@ def _object(text: bytes, kernel: str, fat_binary: bytes | None) -> bytes:
         body += content
         at += len(name) + 1
     body += bytes(-len(body) % 8)
-    start = struct.pack(
-        "<6s10xHHIQQQIHHHHHH",
-        b"\x7fELF\x02\x01",
-        1,
-        62,
-        1,
-        0,
-        0,
-        len(body),
-        0,
-        64,
-        0,
-        0,
-        64,
-        len(headers),
-        len(headers) - 1,
-    )
+    numbers = (1, 62, 1, 0, 0, len(body), 0, 64, 0, 0, 64, len(headers), len(headers) - 1)
+    start = struct.pack("<6s10xHHIQQQIHHHHHH", b"\x7fELF\x02\x01", *numbers)
     return bytes(start + body[64:] + b"".join(headers))
 
 

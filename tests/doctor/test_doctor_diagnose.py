@@ -103,45 +103,36 @@ def test_the_abi_of_the_build_record_counts_if_the_symbol_has_no_string(site: Si
     assert only(good_machine(made)).name == "C++ ABI mismatch"
 
 
-@pytest.mark.parametrize(
-    ("symbol", "name", "message"),
-    [
-        pytest.param("hipNewestThing", "ROCm mismatch", "built for another ROCm than torch 2.9.1", id="HIP"),
-        pytest.param("PyUnstable_Newest", "Python mismatch", "built for another Python than", id="Python"),
-    ],
-)
-def test_an_undefined_symbol_of_hip_or_python(site: Site, symbol: str, name: str, message: str) -> None:
-    found = only(good_machine(ck_site(site, broken_module(undefined=(symbol,)))))
-    assert found.name == name
-    assert message in found.what
-    assert f"`undefined symbol: {symbol}`" in found.what
-
-
 # libraries
 
 
 @pytest.mark.parametrize(
-    ("library", "version", "hip", "message"),
+    ("missing", "hip", "name", "message"),
     [
-        ("libamdhip64.so.6", CK_VERSION, "7.0.51831", "was built for ROCm 6.4, but torch 2.9.1 for ROCm 7.0"),
-        ("libamdhip64.so.6", "2.8.3+other", "7.14.60850", "was built for another ROCm, but torch"),
-        ("libhiprtc.so.6", CK_VERSION, "6.3.42131", "was built for ROCm 6.4, but torch"),
+        ("hipNewestThing", "6.4", "ROCm mismatch", "built for another ROCm than torch 2.9.1"),
+        ("PyUnstable_Newest", "6.4", "Python mismatch", "built for another Python than"),
+        ("libamdhip64.so.6", "7.0.51831", "ROCm mismatch", "built for ROCm 6.4, but torch 2.9.1 for ROCm 7.0"),
+        ("libhiprtc.so.6", "6.3.42131", "ROCm mismatch", "built for ROCm 6.4, but torch"),
+        ("libamdhip64.so.6 of another wheel", "7.14.60850", "ROCm mismatch", "built for another ROCm, but torch"),
+        ("libamdhip64.so.6 of another wheel", "6.4.43482", "ROCm library missing", ""),
+        ("libamdhip64.so.7 of another wheel", "7.15.26333", "ROCm library missing", ""),
+        ("libofnobody.so.1", "6.4", "unknown import error", ""),
     ],
 )
-def test_a_library_of_another_rocm(site: Site, library: str, version: str, hip: str, message: str) -> None:
-    made = ck_site(site, broken_module(needed=(library,)), version=version, record=None)
+def test_a_missing_symbol_or_library(site: Site, missing: str, hip: str, name: str, message: str) -> None:
+    missing, _, of_another = missing.partition(" ")
+    is_library = ".so." in missing
+    module = broken_module(needed=(missing,)) if is_library else broken_module(undefined=(missing,))
+    made = ck_site(site, module, version="2.8.3+other" if of_another else CK_VERSION, record=None)
     found = only(good_machine(made, replace(CK_TORCH, version="2.9.1", hip=hip)))
-    assert found.name == "ROCm mismatch"
+    assert found.name == name
     assert message in found.what
-    assert f"`{library}: cannot open shared object file`" in found.what
-
-
-@pytest.mark.parametrize(("library", "hip"), [("libamdhip64.so.6", "6.4.43482"), ("libamdhip64.so.7", "7.15.26333")])
-def test_a_missing_library_of_the_matching_rocm(site: Site, library: str, hip: str) -> None:
-    made = ck_site(site, broken_module(needed=(library,)), version="2.8.3+other", record=None)
-    found = only(good_machine(made, replace(CK_TORCH, version="2.9.1", hip=hip)))
-    assert found.name == "ROCm library missing"
-    assert found.remedy == f"find /opt/rocm -name '{library}*', then add its directory to LD_LIBRARY_PATH"
+    error = f"{missing}: cannot open shared object file" if is_library else f"undefined symbol: {missing}"
+    quoted = f"ImportError: {error}: No such file or directory" if name == "unknown import error" else error
+    assert f"`{quoted}`" in found.what
+    if name == "ROCm library missing":
+        assert found.remedy == f"find /opt/rocm -name '{missing}*', then add its directory to LD_LIBRARY_PATH"
+    assert ("LD_DEBUG=libs " in found.remedy) is (name == "unknown import error")
 
 
 @pytest.mark.parametrize(
@@ -207,15 +198,12 @@ def test_a_wheel_for_a_newer_libstdcxx_of_the_system_or_of_conda(site: Site, tmp
     assert conda.remedy == "conda install --channel conda-forge libstdcxx-ng"
 
 
-@pytest.mark.parametrize(("left", "message"), [(0, "file too short"), (1000, "killed by SIGBUS")])
-def test_a_truncated_compiled_module(site: Site, left: int, message: str) -> None:
-    found = only(good_machine(ck_site(site, good_module("gfx942")[:left])))
-    assert found.name == "damaged files"
-    assert found.what == f"files of flash-attn {CK_VERSION} are damaged or missing: `{message}`"
-    assert "-m pip uninstall --yes flash-attn; then install the matching wheel" in found.remedy
-
-
-def test_a_missing_file_of_flash_attn(site: Site) -> None:
+def test_files_that_are_damaged_or_missing(site: Site) -> None:
+    for left, message in ((0, "file too short"), (1000, "killed by SIGBUS")):
+        found = only(good_machine(ck_site(site, good_module("gfx942")[:left])))
+        assert found.name == "damaged files"
+        assert found.what == f"files of flash-attn {CK_VERSION} are damaged or missing: `{message}`"
+        assert "-m pip uninstall --yes flash-attn; then install the matching wheel" in found.remedy
     ck_site(site, good_module("gfx942"))
     (site.folder / "flash_attn/flash_attn_interface.py").unlink()
     found = only(good_machine(site))
@@ -372,12 +360,6 @@ def test_an_unknown_error_is_quoted(site: Site, init: bytes, message: str) -> No
     assert message in found.what
     command = "-X faulthandler -c 'from flash_attn.flash_attn_interface import flash_attn_func'"
     assert found.remedy == f"for details, run: {site.python} {command}"
-
-
-def test_an_unknown_loader_error_suggests_ld_debug(site: Site) -> None:
-    found = only(good_machine(ck_site(site, broken_module(needed=("libofnobody.so.1",)))))
-    assert found.name == "unknown import error"
-    assert "LD_DEBUG=libs " in found.remedy
 
 
 def test_an_error_of_hip_about_missing_code(site: Site) -> None:

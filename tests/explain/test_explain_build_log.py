@@ -25,36 +25,24 @@ def test_a_log_that_ends_within_a_line_is_read_up_to_there() -> None:
     assert reading.command.archs == ("gfx942",)
 
 
-@pytest.mark.parametrize(
-    "end",
-    [
+KILLED = failed("clang++: error: unable to execute command: Killed")
+MISSING = "ModuleNotFoundError: No module named 'torch'\nerror: subprocess-exited-with-error\n"
+
+
+def test_the_last_word_of_a_log_is_its_state() -> None:
+    for end in (
         "Successfully built flash-attn",
         "creating '/w/dist/flash_attn-2.8.3-cp312-cp312-linux_x86_64.whl' and adding 'build/bdist' to it",
         "Finished processing dependencies for flash-attn==2.8.3",
         "/w/dist/flash_attn-2.8.3+rocm72torch2.9-cp312-cp312-manylinux_2_35_x86_64.whl",
-    ],
-    ids=["pip", "bdist_wheel", "install", "this program"],
-)
-def test_a_build_that_made_its_wheel_is_finished(end: str) -> None:
-    assert read(f"{running(3, 3)}{end}\n").state == FINISHED
-
-
-def test_the_last_word_counts_where_a_failed_build_was_started_again() -> None:
-    again = (
-        failed("clang++: error: unable to execute command: Killed") + running(3, 3) + "Successfully built flash-attn"
-    )
-    reading = read(again)
-    assert (reading.state, reading.cause) == (FINISHED, None)
-
-
-def test_a_build_that_was_started_again_and_compiles_is_not_failed() -> None:
-    missing = "ModuleNotFoundError: No module named 'torch'\nerror: subprocess-exited-with-error\n"
-    again = read(missing + failed("clang++: error: unable to execute command: Killed") + running(3))
-    assert (again.state, again.cause, again.failed_objects) == (RUNNING, None, 0)
-
-
-def test_a_build_after_one_that_made_its_wheel_is_not_finished() -> None:
+    ):
+        for before in ("", KILLED):
+            reading = read(f"{before}{running(3, 3)}{end}\n")
+            assert (reading.state, reading.cause) == (FINISHED, None)
+    assert read(PREAMBLE).state == PREPARING
     assert read(f"{running(3, 3)}Successfully built flash-attn\n{running(5, 2782)}").state == RUNNING
+    again = read(MISSING + KILLED + running(3))
+    assert (again.state, again.cause, again.failed_objects) == (RUNNING, None, 0)
 
 
 @pytest.mark.parametrize("counts", ["0/0", "5/3", "1/99999999999"])
@@ -107,10 +95,6 @@ def test_one_compile_after_another_is_not_mixed() -> None:
     assert (progress.runs, progress.mixed) == (5, False)
 
 
-def test_a_build_before_its_compiles_is_preparing() -> None:
-    assert read(PREAMBLE).state == PREPARING
-
-
 def test_without_ninja_the_commands_are_all_there_is() -> None:
     warning = "UserWarning: Attempted to use ninja as the BuildExtension backend but we could not find ninja."
     reading = read(f"{PREAMBLE}{warning}\n{command()}\n")
@@ -151,20 +135,19 @@ def test_what_this_program_says_every_half_minute_without_a_terminal_is_progress
     assert (progress.done, progress.total, progress.rate_per_minute) == (110, 2782, 20.0)
 
 
-def test_numbered_steps_are_no_compiles() -> None:
-    with pytest.raises(InputError, match=r"nothing about flash-attn in this text: build.log \(2 lines\)"):
-        read("[1/6] download\n[2/6] unpack\n")
-    with pytest.raises(InputError, match=r"\(1 line\)"):
-        read("[1/6] download\n")
-
-
 @pytest.mark.parametrize(
     ("log", "what"),
-    [("", "empty log"), ("\n \r\n", "empty log"), ("hello\nworld\n", "nothing about flash-attn in this text")],
-    ids=["nothing", "blank", "another"],
+    [
+        ("", "empty log: build.log"),
+        ("\n \r\n", "empty log: build.log"),
+        ("hello\nworld\n", "nothing about flash-attn in this text: build.log"),
+        ("[1/6] download\n[2/6] unpack\n", r"in this text: build.log \(2 lines\)"),
+        ("[1/6] download\n", r"in this text: build.log \(1 line\)"),
+    ],
+    ids=["nothing", "blank", "another", "numbered steps", "one step"],
 )
 def test_a_text_of_no_known_kind_is_an_error_that_says_what_to_give(log: str, what: str) -> None:
-    with pytest.raises(InputError, match=f"{what}: build.log") as caught:
+    with pytest.raises(InputError, match=what) as caught:
         read(log)
     assert caught.value.hint.startswith("pass the output")
 
