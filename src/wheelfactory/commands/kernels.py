@@ -94,29 +94,34 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
                 archive = merge_set(dest, kernel_set.id, store_folder(cache))
             if options.upload:
                 upload_set(open_archive_host(options.upload, environ), stored, archive)
-    else:
-        name = f"executing {kernel_set.id}" if options.prove else f"{kernel_set.id} {options.shard or ''}".rstrip()
-        with (
-            use_store(cache, options.cache_size),
-            open_executor(options, compiled=True, context=context) as executor,
-            Steps(1) as steps,
-            steps.step(name) as report_progress,
-        ):
-            if options.prove:
-                host_sets, every = find_host_sets(sets, kernel_set), options.prove == "all"
-                archive = prove_kernels(
-                    executor, kernel_set, host_sets, dest, report_progress, every=every, context=context
-                )
-            else:
-                scope = CompileScope(
-                    shard=options.shard,
-                    shard_ledger=options.measured_costs,
-                    deadline=read_deadline(options, started),
-                    cluster=None if options.shard else read_cluster(options, environ),
-                )
-                archive = compile_kernels(executor, kernel_set, scope, dest, report_progress, context=context)
+        print_results(str(archive))
+        return DONE
+    name = f"executing {kernel_set.id}" if options.prove else f"{kernel_set.id} {options.shard or ''}".rstrip()
+    with (
+        use_store(cache, options.cache_size),
+        open_executor(options, compiled=True, context=context) as executor,
+        Steps(1) as steps,
+        steps.step(name) as report_progress,
+    ):
+        if options.prove:
+            host_sets, every = find_host_sets(sets, kernel_set), options.prove == "all"
+            archive = prove_kernels(
+                executor, kernel_set, host_sets, dest, report_progress, every=every, context=context
+            )
+        else:
+            scope = _scope(options, environ, started)
+            archive = compile_kernels(executor, kernel_set, scope, dest, report_progress, context=context)
     print_results(str(archive))
     return DONE
+
+
+def _scope(options: argparse.Namespace, environ: Environ, started: float) -> CompileScope:
+    return CompileScope(
+        shard=options.shard,
+        shard_ledger=options.measured_costs,
+        deadline=read_deadline(options, started),
+        cluster=None if options.shard else read_cluster(options, environ),
+    )
 
 
 def _check_combinations(options: argparse.Namespace) -> None:
