@@ -9,6 +9,7 @@ from itertools import count, islice
 
 from validations import amd_validation, nvidia_validation, with_evidence
 from wheelfactory.core.cell import Backend, Cell
+from wheelfactory.core.label import Label
 from wheelfactory.matrix.expand import expand
 from wheelfactory.matrix.facts import Matrix
 from wheelfactory.release.manifest import WheelRow
@@ -25,7 +26,7 @@ _GATES = {
 
 def row_of(matrix: Matrix, cell: Cell, /, *, build: int = 0, **changed: object) -> WheelRow:
     """The row of a cell's wheel; `build` makes another file of the same cell, later than that of the matrix."""
-    label = matrix.label(cell)
+    label = Label.from_cell(cell)
     build += int(matrix.build_tag(cell) or 0)
     compiled = cell.backend is Backend.CK
     tags = f"{cell.python_tag}-{cell.python_tag}-manylinux_2_28_x86_64" if compiled else "py3-none-any"

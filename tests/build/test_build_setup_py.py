@@ -14,6 +14,7 @@ from wheelfactory.build.setup_py import RawWheel, SetupExtras, SetupRun, run_set
 from wheelfactory.build.sources import Source
 from wheelfactory.core.errors import BuildError
 from wheelfactory.core.host import Host
+from wheelfactory.core.label import Label
 from wheelfactory.core.progress import ProgressCallback, ignore_progress
 
 
@@ -31,7 +32,7 @@ def run(folder: Path, toolchain: str | None) -> RawWheel:
             (raw / "toolchain.json").write_text(toolchain)
         return f"{raw / 'made.whl'}\n"
 
-    recipe = Recipe(CK, MATRIX.label(CK), MATRIX.archs(CK), jobs=1, setup_variables={})
+    recipe = Recipe(CK, Label.from_cell(CK), MATRIX.archs(CK), jobs=1, setup_variables={})
     place = BuildHost(Host(1, 1.0), Path("python"), Path("ninja"), environ={}, run=build)
     setup = SetupRun(recipe, Source(folder / "source.tar", "sha256:0", 0), place, folder / "scratch")
     return run_setup(setup, folder / "logs/cell.log", SetupExtras(), ignore_progress)

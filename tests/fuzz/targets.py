@@ -184,7 +184,7 @@ class Matrix(Target):
             assert json.loads(github_matrix(matrix, cells, shards=True)).keys() == {"include"}
             for cell in cells:
                 assert Cell.parse(cell.id) == cell
-                assert Label.parse(str(matrix.label(cell))).backend is cell.backend
+                assert Label.parse(str(Label.from_cell(cell))).backend is cell.backend
                 assert len(cell.id) <= _LONGEST_ID
                 render_dockerfile(matrix, cell)
 

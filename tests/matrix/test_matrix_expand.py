@@ -13,6 +13,7 @@ from small_matrix import AMD_TORCH, small_matrix
 from wheelfactory.core.cell import Backend, Cell
 from wheelfactory.core.errors import InputError
 from wheelfactory.core.files import MATRIX
+from wheelfactory.core.label import Label
 from wheelfactory.matrix.expand import Expansion, expand
 from wheelfactory.matrix.load import load_matrix
 from wheelfactory.matrix.rules import Combination
@@ -71,7 +72,7 @@ def test_each_image_of_amd_is_a_cell_for_its_own_torch_and_python() -> None:
     expansion = expand(matrix)
     cell, older = (cell for cell in expansion.cells if cell.amd_torch)
     assert older == replace(cell, flash_attn="2.6.3")
-    assert (cell.id, str(matrix.label(cell))) == ("fa2.8.3-rocm6.4-torch2.9.1amd-cp311-ck", "rocm64torch2.9amd")
+    assert (cell.id, str(Label.from_cell(cell))) == ("fa2.8.3-rocm6.4-torch2.9.1amd-cp311-ck", "rocm64torch2.9amd")
     assert matrix.image(cell).tag == AMD_TORCH[1]
     assert expansion.cells == (*expand(small_matrix()).cells, cell, older)
 

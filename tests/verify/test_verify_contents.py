@@ -36,6 +36,7 @@ from wheel_factory import (
 )
 from wheelfactory.core.cell import Cell
 from wheelfactory.core.errors import BuildError
+from wheelfactory.core.label import Label
 from wheelfactory.matrix.facts import Context
 from wheelfactory.verify.gates import is_refused, runs_on_publish, verify
 from wheelfactory.verify.result import Finding
@@ -76,7 +77,7 @@ def with_members(cell: Cell = TRITON, /, **members: bytes | None) -> Callable[[P
 
 def replaced(old: str, new: str, cell: Cell = TRITON) -> Callable[[Path], Path]:
     """The good wheel with some text of METADATA replaced."""
-    label = MATRIX.label(cell)
+    label = Label.from_cell(cell)
     text = metadata_text(f"2.8.3+{label}", requires=["einops", label.torch_pin])
     assert old in text
     return lambda folder: wheel(folder, cell, metadata=text.replace(old, new, 1))

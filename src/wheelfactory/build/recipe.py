@@ -41,7 +41,7 @@ def make_recipe(matrix: Matrix, cell: Cell, host: Host, environ: Mapping[str, st
         archs = choose_archs(matrix, cell, environ.get("PYTORCH_ROCM_ARCH", ""), host.gpu_archs)
     _refuse_without_rocm(matrix, cell, host, local_build=local_build)
     jobs = choose_jobs(environ.get("MAX_JOBS", ""), default_jobs(host.cores, host.memory_gib))
-    label = matrix.label(cell)
+    label = Label.from_cell(cell)
     return Recipe(cell, label, archs, jobs, _environment(cell, label, archs, jobs))
 
 

@@ -15,7 +15,7 @@ from wheelfactory.commands.options import Environ, add_option, add_shared, print
 from wheelfactory.core.cell import Backend, Cell, name_flash_attn
 from wheelfactory.core.errors import DONE, InputError
 from wheelfactory.core.host import read_host
-from wheelfactory.core.label import index_path
+from wheelfactory.core.label import Label, index_path
 from wheelfactory.core.terminal import is_interactive, stdout_console, styled_lines
 from wheelfactory.explain.build_log import read_build_log
 from wheelfactory.explain.explanation import Explanation, explain_log, find_wheel_line
@@ -98,8 +98,8 @@ def _cell_lines(facts: Matrix, cell: Cell, pythons: Sequence[str]) -> Iterator[s
     image, torch = facts.image(cell), facts.torch[cell.torch]
     yield cell.id
     if cell.commit:
-        yield f"  version  {name_flash_attn(cell.flash_attn)}, in {index_path(facts.label(cell).index_key)}"
-    yield f"  label    {facts.label(cell)}"
+        yield f"  version  {name_flash_attn(cell.flash_attn)}, in {index_path(Label.from_cell(cell).index_key)}"
+    yield f"  label    {Label.from_cell(cell)}"
     yield f"  pythons  {', '.join(pythons)}"
     yield from _wrap("  archs    ", facts.archs(cell))
     if unproved := _unproved_archs(facts, cell):
@@ -127,7 +127,7 @@ def _cell_document(facts: Matrix, cell: Cell, pythons: Sequence[str]) -> dict[st
     image, torch = facts.image(cell), facts.torch[cell.torch]
     return {
         "cell": cell.id,
-        "label": str(facts.label(cell)),
+        "label": str(Label.from_cell(cell)),
         "pythons": list(pythons),
         "archs": list(facts.archs(cell)),
         "unproved": _unproved_archs(facts, cell),

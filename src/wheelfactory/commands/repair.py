@@ -16,6 +16,7 @@ from wheelfactory.commands.options import (
     require_cell,
 )
 from wheelfactory.core.errors import DONE, InputError
+from wheelfactory.core.label import Label
 from wheelfactory.core.models import parse_model
 from wheelfactory.matrix.expand import expand
 from wheelfactory.matrix.load import load_matrix
@@ -43,7 +44,7 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
     error = InputError("damaged toolchain file", str(toolchain_path), "build the wheel again")
     record = BuildRecord(
         cell=cell.id,
-        label=str(facts.label(cell)),
+        label=str(Label.from_cell(cell)),
         source=release.source_pin,
         build=facts.build_tag(cell),
         offload_archs=choose_archs(facts, cell, options.archs, ()),

@@ -9,6 +9,7 @@ from itertools import product
 
 from wheelfactory.core.cell import Backend, Cell
 from wheelfactory.core.errors import InputError
+from wheelfactory.core.label import Label
 from wheelfactory.matrix.facts import Matrix
 from wheelfactory.matrix.images import Image, has_amd_torch, newest_images
 from wheelfactory.matrix.rules import Combination, exclusion_check
@@ -67,7 +68,7 @@ def expand(matrix: Matrix) -> Expansion:
             excluded.append(Excluded(combination, reason, amd_torch=True))
         else:
             pythons[Cell(*combination, amd_torch=True)] = (combination[1],)
-    _check_unique_wheels(matrix, pythons)
+    _check_unique_wheels(pythons)
     return Expansion(matrix, pythons, tuple(excluded))
 
 
@@ -99,10 +100,10 @@ def _image_reason(matrix: Matrix, rocm: str, image: Image, *, is_usable: bool) -
     return ""
 
 
-def _check_unique_wheels(matrix: Matrix, cells: dict[Cell, tuple[str, ...]]) -> None:
+def _check_unique_wheels(cells: dict[Cell, tuple[str, ...]]) -> None:
     first: dict[tuple[str, str, str], Cell] = {}
     for cell in cells:
-        label = str(matrix.label(cell))
+        label = str(Label.from_cell(cell))
         other = first.setdefault((cell.public_version, cell.python_tag, label), cell)
         if other is not cell:
             raise InputError(

@@ -17,7 +17,6 @@ from pydantic import Field, model_validator
 
 from wheelfactory.core.cell import ANY_PYTHON, Backend, Cell
 from wheelfactory.core.host import Host
-from wheelfactory.core.label import Label
 from wheelfactory.matrix.forms import (
     BuildNumber,
     Citation,
@@ -258,10 +257,6 @@ class Matrix(Fact):
     def cxx11_abi(self, cell: Cell) -> bool:
         """Whether the torch of a cell uses the new C++ ABI: AMD's images do, and PyTorch's builds from 2.6 on."""
         return cell.amd_torch or self.torch[cell.torch].cxx11_abi
-
-    def label(self, cell: Cell) -> Label:
-        """The label of the wheel of a cell."""
-        return Label.from_cell(cell)
 
     def build_tag(self, cell: Cell, replacement: int = 0) -> str | None:
         """The build tag of the wheel of a cell; None for the first build of a release that replaces no wheel.

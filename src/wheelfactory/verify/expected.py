@@ -68,7 +68,7 @@ def expected_from_cell(subject: Subject) -> ExpectedContents:
 
     Raises `SourceError` or `BuildError` if the plain build cannot be built.
     """
-    wheel, cell, label = subject.wheel, subject.cell, subject.matrix.label(subject.cell)
+    wheel, cell, label = subject.wheel, subject.cell, Label.from_cell(subject.cell)
     plain, dist_info = subject.plain, wheel.dist_info
     members = _renamed(plain, dist_info) | corrected_members(plain) | added_members(cell)
     executable, others = plain.executables, {f"{dist_info}/RECORD", f"{dist_info}/{BUILD_RECORD_NAME}"}

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from packaging.version import Version
 
 from wheelfactory.core.cell import Backend, same_rocm
+from wheelfactory.core.label import Label
 from wheelfactory.core.published import build_key
 from wheelfactory.verify.gate import HasWheel, ProductSubject, Subject
 from wheelfactory.verify.result import Finding, GateResult, show_difference
@@ -48,7 +49,7 @@ def _text(value: object) -> str:
 
 
 def _check_name(subject: Subject) -> Iterator[Finding]:
-    cell, label = subject.cell, subject.matrix.label(subject.cell)
+    cell, label = subject.cell, Label.from_cell(subject.cell)
     abi = "none" if cell.backend is Backend.TRITON else cell.python_tag
     parts = (f"flash_attn-{cell.public_version}+{label}", subject.record.build, cell.python_tag, abi)
     name = "-".join(filter(None, parts))
@@ -90,7 +91,7 @@ def _check_build_record(subject: Subject) -> Iterator[Finding]:
     if written != record.as_bytes():  # with a repeated key, two JSON parsers can read different records
         yield from check_equal("build record", "JSON as the factory writes it", "other spelling or keys", _AGAIN)
     yield from check_equal("build record cell", cell.id, record.cell, "give the cell that the wheel was built for")
-    yield from check_equal("build record label", str(matrix.label(cell)), record.label, _AGAIN)
+    yield from check_equal("build record label", str(Label.from_cell(cell)), record.label, _AGAIN)
     _, replacement = build_key(subject.wheel.path.name)  # any: only a release knows what it replaces
     yield from check_equal("build record build", matrix.build_tag(cell, replacement), record.build, _AGAIN)
     pin = matrix.flash_attn[cell.flash_attn].source_pin
