@@ -26,8 +26,8 @@ KERNELS = (*_FORWARD, "fmha_bwd_api")
 BINDING = "flash_api"
 
 HIPCC = f"""\
-#!{sys.executable} -ISB
-import os, subprocess, sys
+#!{sys.executable} -IS
+import sys
 
 sys.path.append({str(Path(__file__).parent)!r})
 import fake_hipcc

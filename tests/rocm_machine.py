@@ -149,7 +149,7 @@ def make_rocm(cache: Path, root: Path, python_folder: Path, *, real_torch: bool 
     for folder in ("bin", "lib", "include", ".info"):
         (root / folder).mkdir()
     (root / ".info/version").write_text("7.2.1-120\n")
-    shutil.copy(STAND_IN / "hipcc", root / "bin")
+    _compile((STAND_IN / "hipcc.c").read_text(), root / "bin/hipcc", "-O1")
     (root / "bin/clang-offload-bundler").write_text(HIPCC)
     (root / "bin/clang-offload-bundler").chmod(0o755)
     _make_objects(root / "objects")

@@ -1,6 +1,6 @@
 """Kernels compiled under a limit of memory that Linux keeps: what it kills is compiled again with half as many at once.
 
-The compiler is a stand-in that takes as much memory as a real one, for real. See `cgroups` for the limit.
+The compiler is a stand-in that takes memory for real, a third of what a real one does. See `cgroups` for the limit.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from wheelfactory.kernels.compiler.request import READY_TO_LINK, REQUEST_VARIABL
 pytestmark = pytest.mark.slow
 
 JOBS = 4
-ROOM_MIB = 800
+ROOM_MIB = 300
 """For two compiles and ninja; not for a third."""
-COMPILE_MIB = 300
+COMPILE_MIB = 110
 CLANG = """
 import sys, time
 
@@ -95,19 +95,19 @@ def test_killed_compiles_are_retried_until_all_succeed(tmp_path: Path, limit: Me
 
 
 def test_with_memory_for_one_compile_all_run_one_by_one(tmp_path: Path, limit: MemoryLimit) -> None:
-    project = make_hungry_project(tmp_path, mib=600)
+    project = make_hungry_project(tmp_path, mib=200)
     done = run(project, limit, *OURS)
     assert done.returncode == 0, done.stdout
     assert "with one compile at a time" in done.stdout
     assert sorted(project.finished()) == sorted(KERNELS)
-    assert all(entry.peak_mib >= 600 for entry in project.finished().values())
+    assert all(entry.peak_mib >= 200 for entry in project.finished().values())
 
 
 def test_a_compile_that_does_not_fit_alone_ends_the_build_with_its_name(tmp_path: Path, limit: MemoryLimit) -> None:
-    project = make_hungry_project(tmp_path, mib=1000)
+    project = make_hungry_project(tmp_path, mib=400)
     done = run(project, limit, *OURS)
     assert done.returncode == NOT_LINKED
     refused = json.loads((project.root / "result.json").read_text())
     assert refused["what"] == "out of memory for one compile alone"
-    assert re.fullmatch(r"fmha_\w+, killed at [67]\d{2} MiB", refused["which"])
+    assert re.fullmatch(r"fmha_\w+, killed at 2\d{2} MiB", refused["which"])
     assert 3 <= len((project.root / "tries").read_text().split()) <= 2 * JOBS
