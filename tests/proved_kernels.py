@@ -4,22 +4,80 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterable
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from hip_rocm import HIPCC
-from real_kernels import Bench
+from kernel_archive_factory import PARTS, fill
+from real_kernels import FMHA, Bench, include_only
 from stage_arguments import local_executor
 from wheelfactory.build.executor import BuildHost, LocalExecutor
+from wheelfactory.build.sources import unpack_source
 from wheelfactory.core.cell import Cell
 from wheelfactory.core.files import PACKAGE_DIR
 from wheelfactory.core.progress import ProgressCallback, ignore_progress
 from wheelfactory.kernels.archive import pack_archive
-from wheelfactory.kernels.compiler.store import Store
+from wheelfactory.kernels.compiler.store import SetKey, Store
+from wheelfactory.kernels.compiler.targets import HOST, target_options
 from wheelfactory.kernels.kernel_set import KernelSet, find_host_sets, group_kernel_sets
 from wheelfactory.kernels.prove import prove_kernels
+from wheelfactory.kernels.setup_env import store_folder
+
+_FLAGS = (
+    *("-Icsrc/composable_kernel/include", f"-I{FMHA}", "-O3", "-fPIC", "-DCK_TILE_FMHA_FWD_FAST_EXP2=1"),
+    *("-fbracket-depth=1024", "-fgpu-flush-denormals-to-zero", "-mllvm", "-amdgpu-early-inline-all=false"),
+    *("-mllvm", "-amdgpu-function-calls=false"),
+)
+"""Of setup.py, but for what this compiler does not end with."""
+
+
+@dataclass(frozen=True)
+class Direct:
+    """Kernels to compile for one arch without setup.py, and so without samples."""
+
+    arch: str
+    direction: str
+    pattern: str
+    """Of the kernels' names (``--filter`` of generate.py)."""
+    headers: str
+    """A pattern of the headers of CK that they need."""
+    standard: str
+    """Of C++."""
+    options: tuple[str, ...] = ()
+    """Further options of generate.py."""
+
+    def compile(self, bench: Bench, kept: Iterable[Store] = ()) -> Iterator[Store]:
+        """Yield the code for the arch, then the host code with the API, each with what the store `kept` has for it."""
+        tree = unpack_source(bench.source, bench.folder / "direct")
+        (tree / "placeholder").write_bytes(b"\0")
+        include_only(tree, self.headers)
+        command = [sys.executable, f"{FMHA}/generate_all.py", "-d", self.direction, "--output_dir", "build"]
+        options = ["--receipt", "2", "--optdim", "32", "--filter", self.pattern, *self.options]
+        subprocess.run([*command, *options], cwd=tree, check=True)
+        names = sorted(path.stem for path in (tree / "build").glob("*.cpp"))
+        earlier = {store.key.parts["targets"][0]: store for store in kept}
+        for target in (self.arch, HOST):
+            sources = [name for name in names if target == HOST or not name.endswith("_api")]
+            with ThreadPoolExecutor(2) as pool:
+                compiled = pool.map(partial(self._compile_source, bench, tree, (target,)), sources)
+            objects = dict(zip(sources, compiled, strict=True))
+            if store := earlier.get(target):
+                objects |= {name: store.object_path(name).read_bytes() for name in store.key.sources}
+            key = SetKey({**PARTS, "flags": [*_FLAGS], "targets": [target]}, tuple(sorted(objects)))
+            yield fill(store_folder(bench.folder / "cache"), objects, key)
+
+    def _compile_source(self, bench: Bench, tree: Path, targets: tuple[str], name: str) -> bytes:
+        made = tree / f"{name}-{targets[0]}.o"
+        options = [*target_options(targets, (self.arch,), str(tree / "placeholder")), f"-cuid={name}"]
+        command: list[str | Path] = [bench.rocm / "bin/hipcc", f"-std={self.standard}", *_FLAGS, *options]
+        subprocess.run([*command, "-x", "hip", "-c", tree / f"build/{name}.cpp", "-o", made], cwd=tree, check=True)
+        return made.read_bytes()
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,9 @@
 
 Real: upstream's sources, setup.py with its flags for HIP 6.4, generate.py, torch.utils.cpp_extension and hipify of two
 releases of torch, ninja, hipcc, the link, and the factory. Omitted: all kernels that the ``--filter`` of generate.py
-excludes; its API sources then name only the remaining ones. Replaced: the seven sources of
-``csrc/flash_attn_ck``, which need the headers of torch for ROCm, by `BINDING`, and torch by `stub_torch`.
+excludes; its API sources then name only the remaining ones; and the headers of CK that these do not need. Replaced:
+the seven sources of ``csrc/flash_attn_ck``, which need the headers of torch for ROCm, by `BINDING`, and torch by
+`stub_torch`.
 """
 
 from __future__ import annotations
@@ -60,7 +61,11 @@ SYSTEM_GLIBC = "2.43"
 """The glibc of the compiler's Debian, which links the extension and serves as the image of the cells."""
 
 FMHA = "csrc/composable_kernel/example/ck_tile/01_fmha"
-_KEPT = ("flash_attn", "csrc/composable_kernel/include", "csrc/composable_kernel/library/include", FMHA)
+_CK = "csrc/composable_kernel/include/ck_tile"
+_HEADER, _ALL_HEADERS = f"{_CK}/ops/fmha.hpp", f"{_CK}/ops/fmha_all.hpp"
+_NEEDED = "bias|masking|rotary|position|page_block|variants|fmha_pipeline_(enum|problem)|tile_fmha|ops/common"
+"""A pattern of the headers that all kernels and APIs need."""
+_KEPT = ("flash_attn", _CK, FMHA)
 _BINDINGS = "csrc/flash_attn_ck"
 
 _GENERATE = """\
@@ -316,6 +321,8 @@ def _pack(tree: Path, archive: Path, wanted: Wanted) -> Path:
     (root / "setup.py").write_text(_SETUP)
     (root / FMHA / "generate.py").rename(root / FMHA / "generate_all.py")
     (root / FMHA / "generate.py").write_text(_GENERATE.format(filters=dict(wanted.filters)))
+    shutil.copy(root / _HEADER, root / _ALL_HEADERS)
+    include_only(root, "|".join(direction.removeprefix("fwd_") for direction in wanted.filters))
     (root / _BINDINGS).mkdir()
     for path in (tree / _BINDINGS).glob("*.cpp"):  # setup.py lists them all
         (root / _BINDINGS / path.name).write_text("")
@@ -324,6 +331,14 @@ def _pack(tree: Path, archive: Path, wanted: Wanted) -> Path:
     with tarfile.open(archive, "w:gz", compresslevel=1) as tar:
         tar.add(root, root.name)
     return archive
+
+
+def include_only(tree: Path, pattern: str) -> None:
+    """Let CK's ``ops/fmha.hpp`` include what `_NEEDED` and this pattern match; for some kernels, the other headers take
+    half of the compiler's time."""
+    needed = re.compile(f"{_NEEDED}|{pattern}")
+    lines = (tree / _ALL_HEADERS).read_text().splitlines(keepends=True)
+    (tree / _HEADER).write_text("".join(line for line in lines if "#include" not in line or needed.search(line)))
 
 
 def _cut(header: Path, pattern: str) -> str:
