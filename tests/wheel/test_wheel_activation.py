@@ -52,7 +52,7 @@ class Installed:
 
     def __init__(self, environment: Environment) -> None:
         self.site_packages = environment.site_packages
-        command = [environment.python, "-B", "-c", FORKS]
+        command: list[str | Path] = [environment.python, "-B", "-c", FORKS]
         self._process = subprocess.Popen(
             command, env={"PATH": "/usr/bin:/bin"}, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
