@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
@@ -27,24 +28,31 @@ COMPILE = (
 )
 
 
+def lock(name: str, *options: str) -> bool:
+    """Lock the packages of requirements/NAME.txt; return whether it could."""
+    command = [*COMPILE, *options, "--output-file", f"requirements/{name}.txt"]
+    if subprocess.run(command, cwd=ROOT, check=False, stdout=subprocess.DEVNULL).returncode == 0:
+        return True
+    print(f"error: cannot lock requirements/{name}.txt: uv failed, see above", file=sys.stderr)
+    print("hint: PyPI must be reachable", file=sys.stderr)
+    return False
+
+
 def main() -> int:
     arguments = sys.argv[1:]
     if "--upgrade" in arguments:
         arguments += ["--exclude-newer", (datetime.now(timezone.utc) - COOLDOWN).isoformat(timespec="seconds")]
     # the largest first, so that a package has the same version in all of them
-    for name, options in (
-        ("dev", ("--extra", "dev", *arguments)),
-        ("docs", ("--extra", "docs", "--extra", "verify", "--constraint", "requirements/dev.txt")),
-        ("check", ("--extra", "check", "--constraint", "requirements/dev.txt")),
-        ("factory", ("--extra", "verify", "--constraint", "requirements/dev.txt")),
-    ):
-        command = [*COMPILE, *options, "--output-file", f"requirements/{name}.txt"]
-        done = subprocess.run(command, cwd=ROOT, check=False, stdout=subprocess.DEVNULL)
-        if done.returncode:
-            print(f"error: cannot lock requirements/{name}.txt: uv failed, see above", file=sys.stderr)
-            print("hint: PyPI must be reachable", file=sys.stderr)
-            return 1
-    return 0
+    if not lock("dev", "--extra", "dev", *arguments):
+        return 1
+    same = ("--constraint", "requirements/dev.txt")
+    with ThreadPoolExecutor() as pool:  # they wait for PyPI
+        locked = [
+            pool.submit(lock, "docs", "--extra", "docs", "--extra", "verify", *same),
+            pool.submit(lock, "check", "--extra", "check", *same),
+            pool.submit(lock, "factory", "--extra", "verify", *same),
+        ]
+    return 0 if all(each.result() for each in locked) else 1
 
 
 if __name__ == "__main__":

@@ -54,14 +54,15 @@ class Case:
 
 
 class Cases:
-    """The gate's cases. `launch` replaces that of `LoadedKernel`, and notes into the case that runs."""
+    """The gate's cases. `launch` replaces that of `LoadedKernel`, and notes into a case in its first run."""
 
     def __init__(self, emulator: EmulatorDriver) -> None:
         self.cases: list[Case] = []
         self.kernels: dict[int, LoadedKernel] = {}
         self.instructions = 0
         """Of the longest launch."""
-        self._report, self._launch, self._running = emulating(emulator), LoadedKernel.launch, Case((), {})
+        self._report, self._launch = emulating(emulator), LoadedKernel.launch
+        self._noted: Case | None = None
 
         def launch(loaded: LoadedKernel, *arguments: Any, **options: Any) -> Execution:
             return self.launch(loaded, *arguments, **options)
@@ -69,9 +70,11 @@ class Cases:
         LoadedKernel.launch = launch  # type: ignore[method-assign,assignment]
 
     def launch(self, loaded: LoadedKernel, *arguments: Any, **options: Any) -> Execution:
-        """Launch a kernel, and note its instructions."""
+        """Launch a kernel, and note its instructions in a first run."""
+        if self._noted is None:
+            return self._launch(loaded, *arguments, **options)
         self.kernels[id(loaded)] = loaded
-        executed, code = self._running.executed.setdefault(id(loaded), set()), loaded.code
+        executed, code = self._noted.executed.setdefault(id(loaded), set()), loaded.code
         loaded.code = [noting(run, place, executed) for place, run in enumerate(code)]
         found = self._launch(loaded, *arguments, **options)
         loaded.code = code
@@ -80,12 +83,14 @@ class Cases:
 
     def first(self, *arguments: Any, **options: Any) -> dict[str, Any]:
         """Run and keep a case, as `run_cases` calls it."""
-        self.cases.append(Case(arguments, options))
-        return self.run(self.cases[-1])
+        self._noted = case = Case(arguments, options)
+        self.cases.append(case)
+        found = self.run(case)
+        self._noted = None
+        return found
 
     def run(self, case: Case) -> dict[str, Any]:
         """Run a case, perhaps again, and return its report."""
-        self._running = case
         torch.manual_seed(0)  # the seeds of dropout are drawn
         found: dict[str, Any] = self._report(*case.arguments, **case.options)
         return found

@@ -311,7 +311,7 @@ GRADIENT_OFF = ("bwd_prefill_split.py", "    dk *= sm_scale", "    dk *= sm_scal
 APPEND_ANYWHERE = ("fwd_decode.py", " & (offs_n[:, None] + i + start_idx < N_CTX_K)", "")
 ONE_KEY_TOO_FEW = ("fwd_decode.py", "< hi - start_n", "< hi - 1 - start_n")
 DOES_NOT_COMPILE = ("fwd_decode.py", "tl.zeros([BLOCK_M], dtype=tl.float32)", "tl.no_zeros([BLOCK_M])")
-NEEDS_TOO_MUCH = ("fwd_decode.py", "BLOCK_N = 64", "BLOCK_N = 1024")
+NEEDS_TOO_MUCH = ("fwd_decode.py", "    num_stages = 1\n", "    num_stages = 8\n")
 STORES_BEYOND = ("fwd_prefill.py", "acc.to(Out.dtype.element_ty), mask=o_ptrs_mask)", "acc.to(Out.dtype.element_ty))")
 WRITES_NO_MAXIMUM = (
     "fwd_decode.py",
@@ -346,16 +346,13 @@ WRITES_NO_MAXIMUM = (
             id="heads in the wrong group, a gradient off by 1 %, one key too few, values appended after the end",
         ),
         pytest.param(
-            (NEEDS_TOO_MUCH,),
-            {f"cached causal bfloat16 to run {THERE}"},
-            {"output of full float16"},
-            id="needs more local memory than the GPU has",
-        ),
-        pytest.param(
-            (STORES_BEYOND, WRITES_NO_MAXIMUM),
-            {f"full float16 to run {THERE}", "output of cached causal bfloat16"},
+            (STORES_BEYOND, WRITES_NO_MAXIMUM, NEEDS_TOO_MUCH),
+            {
+                *(f"full float16 to run {THERE}", f"cached causal bfloat16 to run {THERE}"),
+                "output of cache of 255 float16",
+            },
             set[str](),
-            id="stores beyond the end, reads what nobody wrote",
+            id="stores beyond the end, reads what nobody wrote, needs more local memory than the GPU has",
         ),
     ],
 )

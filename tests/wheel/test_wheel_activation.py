@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -27,32 +28,72 @@ SAYS_BACKEND = "from flash_attn.flash_attn_interface import flash_attn_gpu as gp
 TRITON_BACKEND = "flash_attn.flash_attn_triton_amd.interface_fa"
 
 
+FORKS = """
+import json, os, sys, tempfile, torch
+for line in sys.stdin:
+    environ, code = json.loads(line)
+    with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as errors:
+        child = os.fork()
+        if not child:
+            os.dup2(output.fileno(), 1)
+            os.dup2(errors.fileno(), 2)
+            os.environ.update(environ)
+            exec(code, {})
+            sys.exit()
+        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        texts = [file.seek(0) or file.read() for file in (output, errors)]
+    print(json.dumps([code, *texts]), flush=True)
+"""
+"""A program that forks for each line with variables and code, because torch takes seconds to import."""
+
+
+class Installed:
+    """A Python with a wheel, which runs code in processes of its own."""
+
+    def __init__(self, environment: Environment) -> None:
+        self.site_packages = environment.site_packages
+        command: list[str | Path] = [environment.python, "-B", "-c", FORKS]
+        self._process = subprocess.Popen(
+            command, env={"PATH": "/usr/bin:/bin"}, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+
+    def run(self, code: str, **environ: str) -> subprocess.CompletedProcess[str]:
+        given, answers = self._process.stdin, self._process.stdout
+        assert given
+        assert answers
+        given.write(f"{json.dumps([environ, code])}\n")
+        given.flush()
+        return subprocess.CompletedProcess(code, *json.loads(answers.readline()))
+
+    def end(self) -> None:
+        self._process.communicate()
+
+
 @pytest.fixture(scope="module")
-def installed(upstream: Mapping[str, bytes], cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def installed(
+    upstream: Mapping[str, bytes], cache: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Installed]:
     """A Python with the real Triton wheel of 2.8.3, its Triton, and a CPU torch in place of ROCm's."""
     wheel = finished_wheel(tmp_path_factory.mktemp("wheel"), TRITON, members=upstream)
     torch, triton = make_build_environment(cache), make_triton_environment(cache, "3.7.1")
     layers = [torch.site_packages, triton.site_packages]
     with open_wheel_environment(cache, wheel, torch.python, torch.version, layers) as environment:
-        yield environment.python
+        found = Installed(environment)
+        yield found
+        found.end()
 
 
-def python(installed: Path, code: str, value: str | None = None) -> subprocess.CompletedProcess[str]:
-    environ = {"PATH": "/usr/bin:/bin", **({} if value is None else {VARIABLE: value})}
-    return subprocess.run([installed, "-B", "-c", code], env=environ, capture_output=True, text=True)
-
-
-@pytest.mark.parametrize("value", [None, "", "1"], ids=["unset", "empty", "1"])
-def test_the_backend_is_triton_for_every_value_but_off(installed: Path, value: str | None) -> None:
-    done = python(installed, SAYS_BACKEND, value)
+@pytest.mark.parametrize("environ", [{}, {VARIABLE: ""}, {VARIABLE: "1"}], ids=["unset", "empty", "1"])
+def test_the_backend_is_triton_for_every_value_but_off(installed: Installed, environ: Mapping[str, str]) -> None:
+    done = installed.run(SAYS_BACKEND, **environ)
 
     assert (done.stdout.strip(), done.returncode) == (TRITON_BACKEND, 0)
     assert VARIABLE not in done.stderr
 
 
 @pytest.mark.parametrize("value", ["FALSE", "0"])
-def test_requesting_the_other_backend_raises_with_a_remedy(installed: Path, value: str) -> None:
-    done = python(installed, SAYS_BACKEND, value)
+def test_requesting_the_other_backend_raises_with_a_remedy(installed: Installed, value: str) -> None:
+    done = installed.run(SAYS_BACKEND, **{VARIABLE: value})
 
     assert done.returncode == 1
     last = done.stderr.splitlines()[-1]
@@ -60,31 +101,27 @@ def test_requesting_the_other_backend_raises_with_a_remedy(installed: Path, valu
     assert "unset the variable" in last
 
 
-def test_who_imports_the_module_by_its_name_gets_a_whole_one(installed: Path) -> None:
+def test_who_imports_the_module_by_its_name_gets_a_whole_one(installed: Installed) -> None:
     code = f"import flash_attn_2_cuda as m; print(m.fwd.__module__); {SAYS_BACKEND}"
 
-    assert python(installed, code).stdout.split() == [TRITON_BACKEND] * 2
+    assert installed.run(code).stdout.split() == [TRITON_BACKEND] * 2
 
 
-def test_without_the_module_the_wheel_needs_the_variable(
-    upstream: Mapping[str, bytes], cache: Path, tmp_path: Path
-) -> None:
-    members = {name: data for name, data in upstream.items() if name != ACTIVATION_MODULE}
-    torch, triton = make_build_environment(cache), make_triton_environment(cache, "3.7.1")
-    layers = [torch.site_packages, triton.site_packages]
-    wheel = finished_wheel(tmp_path, TRITON, members=members)
-    with open_wheel_environment(cache, wheel, torch.python, torch.version, layers) as environment:
-        assert "No module named 'flash_attn_2_cuda'" in python(environment.python, SAYS_BACKEND).stderr
-        assert python(environment.python, SAYS_BACKEND, "TRUE").stdout.strip() == TRITON_BACKEND
+def test_without_the_module_the_wheel_needs_the_variable(installed: Installed) -> None:
+    module = installed.site_packages / ACTIVATION_MODULE
+    hidden = module.rename(module.with_suffix(".hidden"))
+    try:
+        assert "No module named 'flash_attn_2_cuda'" in installed.run(SAYS_BACKEND).stderr
+        assert installed.run(SAYS_BACKEND, **{VARIABLE: "TRUE"}).stdout.strip() == TRITON_BACKEND
+    finally:
+        hidden.rename(module)
 
 
-def test_a_compiled_module_that_was_left_there_comes_first(installed: Path, upstream: Mapping[str, bytes]) -> None:
-    left = Path(Environment(installed.parent.parent, "3").folder)
-    (site,) = left.glob("lib/python3*/site-packages")
-    extension = site / "flash_attn_2_cuda.abi3.so"
+def test_a_compiled_module_that_was_left_there_comes_first(installed: Installed) -> None:
+    extension = installed.site_packages / "flash_attn_2_cuda.abi3.so"
     extension.write_bytes(b"not even a library")
     try:
-        assert "flash_attn_2_cuda.abi3.so: file too short" in python(installed, SAYS_BACKEND).stderr
+        assert "flash_attn_2_cuda.abi3.so: file too short" in installed.run(SAYS_BACKEND).stderr
     finally:
         extension.unlink()
 
@@ -108,10 +145,8 @@ except NotImplementedError as error:
     ("dropout", "value", "words"), [(0.0, "1", "(1, 24, 2, 16)"), (0.0, "0", "ignore"), (0.5, "1", "ignore")]
 )
 def test_the_fallback_computes_a_window_if_the_variable_asks_for_it_but_not_its_dropout(
-    dropout: float, value: str, words: str, installed: Path
+    dropout: float, value: str, words: str, installed: Installed
 ) -> None:
     folders = [str(NUMBERS_PROGRAM.parent), str(FALLBACK_SOURCES / "src")]
-    environ = {"PATH": "/usr/bin:/bin", "FLASH_ATTENTION_AMD_FALLBACK": value}
-    code = CALL.format(folders=folders, dropout=dropout)
-    done = subprocess.run([installed, "-B", "-c", code], env=environ, capture_output=True, text=True)
+    done = installed.run(CALL.format(folders=folders, dropout=dropout), FLASH_ATTENTION_AMD_FALLBACK=value)
     assert words in done.stdout, done.stderr
