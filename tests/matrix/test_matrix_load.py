@@ -78,6 +78,10 @@ def assert_refused(path: Path, marked: str, what: str, hint: str) -> None:
 
 
 ROCM = SMALL[SMALL.index("  '6.2':") : SMALL.index("    archs", SMALL.index("  '6.2':"))]
+TAG = "rocm6.4.1_ubuntu22.04_py3.10_pytorch_release_2.6.0"
+FIRST = SMALL[SMALL.index("first\n") : SMALL.index("      - tag: rocm/pytorch:python")]
+ARCHS = "[gfx942, gfx90a, gfx1100]\n"
+TWO_ANSWERS = "gfx1100 stands in two of archs, may-work and fails"
 
 REFUSED: dict[str, tuple[tuple[str, str, str, str], ...]] = {
     "an unquoted number, as it is written": (
@@ -112,6 +116,25 @@ REFUSED: dict[str, tuple[tuple[str, str, str, str], ...]] = {
         ("'==3.12'", "§'==3.1'", "no python version is ==3.1", "known: 3.12, 3.11"),
         ("torch: '>=2.9'", "rocm: §'<6'", "no rocm version is <6", "known: 6.4, 6.2"),
         ("torch: '>=2.9'", "flash-attn: §'==2.7.*'", "no flash-attn version is ==2.7.*", "known: 2.8.3, 2.6.3"),
+    ),
+    "an image that is not what its tag says": (
+        (
+            *("rocm/pytorch:first", f"§rocm/pytorch:{TAG.replace('6.4.1', '6.2.4')}"),
+            *(f"{TAG.replace('6.4.1', '6.2.4')} is not of ROCm 6.4", "name an image of this ROCm"),
+        ),
+        *(
+            (FIRST, FIRST.replace("first", TAG.replace(tagged, other)).replace(given, f"§{given}"), what, "correct one")
+            for tagged, other, given, what in (
+                (
+                    "22.04",
+                    "24.04",
+                    "ubuntu22.04\n",
+                    "ubuntu22.04 is not the distribution of the tag, which has ubuntu24.04",
+                ),
+                ("py3.10", "py3.12", "'3.10'", "py3.10 is not the python of the tag, which has py3.12"),
+                ("2.6.0", "2.7.1", "'2.6.0'", "2.6.0 is not the torch of the tag, which has 2.7.1"),
+            )
+        ),
     ),
     "a missing key, at its entry": (
         ("backend: [ck, triton]\n\n", "§", "backend is missing", "add it to that entry"),
@@ -155,6 +178,18 @@ REFUSED: dict[str, tuple[tuple[str, str, str, str], ...]] = {
         ("a log of ours", f"§{'a' * 1001}", "exclude.0.source is longer than 1000 characters", "shorten it"),
     ),
     "an inconsistent entry": (
+        (ARCHS, f"§{ARCHS}      may-work: {{gfx1100: it compiles}}\n", TWO_ANSWERS, "keep one"),
+        (ARCHS, f"§{ARCHS}      fails: {{gfx1100: it stops there}}\n", TWO_ANSWERS, "keep one"),
+        (
+            *("[gfx942, gfx1030, gfx1100]\n", "§[gfx1100]\n    may-work: {gfx1100: seen in a list}\n"),
+            *(TWO_ANSWERS, "keep one"),
+        ),
+        (
+            f"  '2.6.3':\n    git:\n{ORIGIN}    python: '>=3.8,<3.12'\n{TAG_CK}",
+            f"  §'2.6.3':\n    git:\n{ORIGIN}    python: '>=3.8,<3.12'\n",
+            "2.6.3 has no backend",
+            "add ck",
+        ),
         (
             "https://download.pytorch.org/whl/rocm6.2",
             "§https://download.pytorch.org/whl/rocm6.4",

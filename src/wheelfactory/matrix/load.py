@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator
 from functools import cache
+from itertools import chain
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -14,13 +16,14 @@ from packaging.version import Version
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from wheelfactory.core.cell import AITER_NAME, Backend, preview_commit, public_version, required_products
+from wheelfactory.core.cell import AITER_NAME, Backend, major_minor, preview_commit, public_version, required_products
 from wheelfactory.core.errors import InputError
 from wheelfactory.core.files import read_file
 from wheelfactory.core.label import is_own_aiter
 from wheelfactory.core.wrap import count_text
 from wheelfactory.matrix.document import KEY, Document, KeyPath, Number, Problem, UnreadableError, quote
 from wheelfactory.matrix.facts import Matrix, in_window
+from wheelfactory.matrix.images import parse_tag
 
 # ten times the factory's own matrix, which loads in 0.6 s; 10 MB would take 6 s and 300 MB of memory
 MAX_BYTES = 300_000
@@ -217,6 +220,42 @@ def _check_indexes(matrix: Matrix) -> Iterator[tuple[KeyPath, str, str]]:
             yield ("rocm", version, "index"), f"this is the index of ROCm {named[1]}", f"write that of ROCm {version}"
 
 
+def _check_image_tags(matrix: Matrix) -> Iterator[tuple[KeyPath, str, str]]:
+    """Find images whose tag says something else than their fields, as in a copied entry."""
+    for version, rocm in matrix.rocm.items():
+        for position, image in enumerate(rocm.images):
+            tag = parse_tag(image.tag.rpartition(":")[2])
+            if tag is None:
+                continue
+            place = ("rocm", version, "images", position)
+            if tag.rocm[:2] != major_minor(version):
+                yield (*place, "tag"), f"{tag.text} is not of ROCm {version}", "name an image of this ROCm"
+            fields = {"distribution": image.distribution, "python": f"py{image.python}", "torch": image.torch}
+            for (field, given), said in zip(fields.items(), tag.kind, strict=False):
+                if given not in (None, said):
+                    yield (
+                        (*place, field),
+                        f"{given} is not the {field} of the tag, which has {said}",
+                        "correct one of them",
+                    )
+
+
+def _check_archs(matrix: Matrix) -> Iterator[tuple[KeyPath, str, str]]:
+    """Find releases without a backend, and archs with two answers."""
+    answers: dict[KeyPath, tuple[Collection[str], ...]] = {}
+    for version, release in matrix.flash_attn.items():
+        if release.triton:
+            triton = release.triton
+            answers["flash-attn", version, "triton"] = triton.archs, triton.may_work, triton.fails
+        elif not release.ck:
+            yield ("flash-attn", version, KEY), f"{version} has no backend", "add ck, triton or both"
+    answers |= {("rocm", version): (rocm.archs, rocm.may_work) for version, rocm in matrix.rocm.items()}
+    for place, groups in answers.items():
+        for arch, count in Counter(chain(*groups)).items():
+            if count > 1:
+                yield (*place, "archs"), f"{arch} stands in two of archs, may-work and fails", "keep one of them"
+
+
 def _check_exclusions(matrix: Matrix) -> Iterator[tuple[KeyPath, str, str]]:
     """Find exclusions that match no version or backend of their axis."""
     axes = {"flash-attn": matrix.flash_attn, "python": matrix.python, "torch": matrix.torch, "rocm": matrix.rocm}
@@ -231,6 +270,6 @@ def _check_exclusions(matrix: Matrix) -> Iterator[tuple[KeyPath, str, str]]:
 
 _CHECKS = (
     *(_check_duplicate_versions, _check_previews, _check_file_names, _check_filters, _check_aiter, _check_size),
-    *(_check_torch_entries, _check_indexes, _check_exclusions),
+    *(_check_torch_entries, _check_indexes, _check_image_tags, _check_archs, _check_exclusions),
 )
 """What no field shows by itself: each check yields the place, the mistake and the hint."""

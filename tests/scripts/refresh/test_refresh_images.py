@@ -30,6 +30,12 @@ OLD = "rocm/pytorch:rocm6.4.1_ubuntu22.04_py3.10_pytorch_release_2.6.0"
 NEW = OLD.replace("6.4.1", "6.4.3")
 
 
+def second(tag: str) -> tuple[str, str]:
+    """Return the edit that makes the second image one with this tag, with the fields of `OLD`."""
+    fields = "{}\n        distribution: ubuntu{}\n        glibc: '{}'\n        python: '{}'"
+    return fields.format("rocm/pytorch:python", "24.04", "2.39", "3.12"), fields.format(tag, "22.04", "2.35", "3.10")
+
+
 def images_of(path: Path) -> list[str]:
     rocms = load_matrix(path).rocm.values()
     return [image.tag for rocm in rocms for image in (*rocm.images, *filter(None, [rocm.slim]))]
@@ -89,7 +95,7 @@ def test_a_newer_patch_release_takes_the_place_of_the_tag(matrix: Path, full: Co
 def test_a_release_is_not_listed_twice(matrix: Path, full: ContainerRegistry, listed: str, become: list[str]) -> None:
     """Of two that would become the same the first does."""
     other = OLD.replace("6.4.1", listed)
-    matrix.write_text(edited(("rocm/pytorch:first", OLD), ("rocm/pytorch:python", other)))
+    matrix.write_text(edited(("rocm/pytorch:first", OLD), second(other)))
     full.add(other), full.add(NEW)
     refresh_images(matrix, Registry(full.url))
     found = [image.tag for image in load_matrix(matrix).rocm["6.4"].images[:2]]
@@ -134,7 +140,7 @@ def test_a_failure_half_way_changes_nothing(matrix: Path, full: ContainerRegistr
 
 def test_an_edit_with_another_meaning_is_not_written(matrix: Path, full: ContainerRegistry) -> None:
     """Two images that share their text cannot move apart."""
-    text = edited(("rocm/pytorch:first", f"&tag {OLD}"), ("tag: rocm/pytorch:6.2", "tag: *tag"))
+    text = edited(("rocm/pytorch:first", f"&tag {OLD}"), second("*tag\n        disk: 9 GB"))
     matrix.write_text(text)
     full.add(NEW)
     with pytest.raises(FactoryError, match="cannot edit the images of"):
