@@ -62,11 +62,8 @@ def from_storage(github: FakeGitHub, asked: Asked, _authorization: str | None) -
 def answered(github: FakeGitHub, asked: Asked, authorization: str | None) -> Answer:
     try:
         if github.moved:
-            return (
-                301,
-                {"message": "Moved Permanently"},
-                {"Location": f"{github.repository.api}/repositories/1/releases"},
-            )
+            moved = {"Location": f"{github.repository.api}/repositories/1/releases"}
+            return 301, {"message": "Moved Permanently"}, moved
         if authorization not in (None, f"Bearer {TOKEN}"):
             raise RuleError(401, "Bad credentials")
         writes = authorization is not None and github.rights == "write"

@@ -54,10 +54,8 @@ def _sliced(api: dict[str, Any]) -> dict[str, Any]:
         if name not in components.setdefault(section, {}):
             components[section][name] = api["components"][section][name]
             left.extend(_references(components[section][name]))
-    return {"openapi": api["openapi"], "info": api["info"], "servers": api["servers"]} | {
-        "paths": paths,
-        "components": components,
-    }
+    kept_whole = {name: api[name] for name in ("openapi", "info", "servers")}
+    return {**kept_whole, "paths": paths, "components": components}
 
 
 def _references(node: object) -> Iterator[str]:
@@ -81,9 +79,8 @@ def example_run(repository: str, **changes: object) -> dict[str, Any]:
 
 def example_setting(path: str) -> Any:
     """The response that the description has as an example for a path below a repository."""
-    (answer,) = _description()["paths"][f"/repos/{{owner}}/{{repo}}{path}"]["get"]["responses"]["200"][
-        "content"
-    ].values()
+    responses = _description()["paths"][f"/repos/{{owner}}/{{repo}}{path}"]["get"]["responses"]
+    (answer,) = responses["200"]["content"].values()
     name = next(iter(answer["examples"].values()))["$ref"].rpartition("/")[2]
     return _description()["components"]["examples"][name]["value"]
 

@@ -11,15 +11,13 @@ from urllib.parse import quote
 
 OWNER_REPO = "someone/wheels"
 _FIRST = datetime(2026, 11, 1, tzinfo=timezone.utc)
-_LINKS = tuple(
-    f"{name}_url"
-    for name in (
-        *("avatar", "html", "followers", "following", "gists", "starred", "subscriptions", "organizations"),
-        *("repos", "events", "received_events"),
-    )
+_LINKS = (
+    *("avatar", "html", "followers", "following", "gists", "starred", "subscriptions", "organizations", "repos"),
+    *("events", "received_events"),
 )
 _USER: dict[str, Any] = {
-    **dict.fromkeys((*_LINKS, "url"), "https://github.com/someone"),
+    **{f"{name}_url": "https://github.com/someone" for name in _LINKS},
+    "url": "https://github.com/someone",
     "login": "someone",
     "id": 1,
     "node_id": "u",

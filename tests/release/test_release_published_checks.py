@@ -8,6 +8,7 @@ import subprocess
 import sys
 import zipfile
 from collections.abc import Callable
+from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
@@ -26,7 +27,7 @@ from wheelfactory.verify.result import GateResult, Status
 
 CELL = "fa2.8.3-rocm6.4-torch2.9.1-py3-triton"
 NAME = "flash_attn-2.8.3+rocm64torch2.9triton-1-py3-none-any.whl"
-EMPTY = "sha256=47DEQpj8HBSa-_TImW-5JCeuQeRkm5NMpJWZG3hSuFU,0"
+INIT = "flash_attn/__init__.py"
 DIST_INFO = "flash_attn-2.8.3+rocm64torch2.9triton.dist-info"
 
 
@@ -199,44 +200,53 @@ def test_a_mistake_is_one_error_line(cli: Cli, arguments: tuple[str, ...], error
     assert shown.err.count("\n") == 2
 
 
-@pytest.fixture
-def site_packages(wheel: Path, tmp_path: Path) -> Path:
+@dataclass(frozen=True)
+class Installed:
     """The published wheel as pip unpacks it, with the files that pip adds."""
-    folder = tmp_path / "site-packages"
+
+    folder: Path
+    scratch: Path
+
+    @property
+    def distribution(self) -> metadata.Distribution:
+        return metadata.Distribution.at(self.folder / DIST_INFO)
+
+    def record(self, *lines: str) -> None:
+        """Add lines to RECORD."""
+        with (self.folder / DIST_INFO / "RECORD").open("a") as record:
+            record.writelines(f"{line}\n" for line in lines)
+
+    def check(self, site: Path | str) -> tuple[GateResult, ...]:
+        return check_installed(self.distribution, read_site(str(site)), self.scratch, {})[1]
+
+
+@pytest.fixture
+def installed(wheel: Path, tmp_path: Path) -> Installed:
+    found = Installed(tmp_path / "site-packages", tmp_path)
     with zipfile.ZipFile(wheel) as archive:
-        archive.extractall(folder)
-    cache = folder / "flash_attn/__pycache__/__init__.cpython-312.pyc"
+        archive.extractall(found.folder)
+    cache = found.folder / "flash_attn/__pycache__/__init__.cpython-312.pyc"
     cache.parent.mkdir()
     cache.write_bytes(b"compiled")
-    (folder / DIST_INFO / "INSTALLER").write_text("pip\n")
-    with (folder / DIST_INFO / "RECORD").open("a") as record:
-        record.write(
-            f"{DIST_INFO}/INSTALLER,sha256=ceebae7b8927a3227e5303cf5e0f1f7b34bb542ad7250ac03fbcde36ec2f1508,4\n"
-        )
-        record.write("flash_attn/__pycache__/__init__.cpython-312.pyc,,\n")
-    return folder
+    (found.folder / DIST_INFO / "INSTALLER").write_text("pip\n")
+    digest = "ceebae7b8927a3227e5303cf5e0f1f7b34bb542ad7250ac03fbcde36ec2f1508"
+    found.record(f"{DIST_INFO}/INSTALLER,sha256={digest},4", "flash_attn/__pycache__/__init__.cpython-312.pyc,,")
+    return found
 
 
-def installed_results(folder: Path, site: Path | str, tmp_path: Path) -> tuple[GateResult, ...]:
-    distribution = metadata.Distribution.at(folder / DIST_INFO)
-    return check_installed(distribution, read_site(str(site)), tmp_path, {})[1]
-
-
-def test_an_install_is_compared_with_the_published_wheel(release: Path, site_packages: Path, tmp_path: Path) -> None:
-    results = installed_results(site_packages, release, tmp_path)
+def test_an_install_is_compared_with_the_published_wheel(release: Path, installed: Installed) -> None:
+    results = installed.check(release)
     assert [result.gate for result in results] == ["row", "digest", "build-record", "attestation", "installed"]
     assert findings_of(results) == []
     assert results[-1].status is Status.PASSED
     assert results[-1].detail == "5 files; not checked: 1 .pyc files, which Python compiled here"
     with served(release) as site:
-        assert findings_of(installed_results(site_packages, f"{site.url}/", tmp_path)) == []
+        assert findings_of(installed.check(f"{site.url}/")) == []
     assert f"/wheels/{NAME.replace('+', '%2B')}" in site.requests
 
 
 @pytest.mark.parametrize("kind", ["a file of this machine", "a larger file"])
-def test_a_site_is_not_trusted_with_what_is_downloaded(
-    release: Path, site_packages: Path, tmp_path: Path, kind: str
-) -> None:
+def test_a_site_is_not_trusted_with_what_is_downloaded(release: Path, installed: Installed, kind: str) -> None:
     own = (release / "wheels" / NAME).as_uri().replace("+", "%2B")
     changes: dict[str, tuple[dict[str, object], str]] = {
         "a file of this machine": ({"url": own}, "url: a file on another machine"),
@@ -245,64 +255,63 @@ def test_a_site_is_not_trusted_with_what_is_downloaded(
     change, error = changes[kind]
     with_row(release, **change)
     with served(release) as site, pytest.raises(InputError, match=error):
-        installed_results(site_packages, f"{site.url}/", tmp_path)
+        installed.check(f"{site.url}/")
 
 
-def test_a_published_wheel_that_was_deleted_cannot_be_compared(
-    release: Path, site_packages: Path, tmp_path: Path
-) -> None:
+def test_a_published_wheel_that_was_deleted_cannot_be_compared(release: Path, installed: Installed) -> None:
     (release / "wheels" / NAME).unlink()
     with pytest.raises(InputError, match="the published wheel is missing: file:"):
-        installed_results(site_packages, release, tmp_path)
+        installed.check(release)
     with served(release) as site, pytest.raises(InputError, match="the published wheel is missing: http:"):
-        installed_results(site_packages, f"{site.url}/", tmp_path)
+        installed.check(f"{site.url}/")
     site_of_github = PublishedSite("github:me/wheels", read_manifest(release), repository="me/wheels")
     with pytest.raises(InputError, match="the published wheel is missing"):
-        check_installed(metadata.Distribution.at(site_packages / DIST_INFO), site_of_github, tmp_path, {})
+        check_installed(installed.distribution, site_of_github, installed.scratch, {})
 
 
-def change_file(folder: Path) -> None:
-    (folder / "flash_attn/__init__.py").write_text("evil = True\n")
+def change_file(installed: Installed) -> None:
+    (installed.folder / INIT).write_text("evil = True\n")
 
 
-def delete_file(folder: Path) -> None:
-    (folder / "flash_attn/__init__.py").unlink()
+def delete_file(installed: Installed) -> None:
+    (installed.folder / INIT).unlink()
 
 
-def add_file(folder: Path, name: str = "evil.py", digest: str = EMPTY) -> None:
-    (folder / "flash_attn" / name).write_text("")
-    with (folder / DIST_INFO / "RECORD").open("a") as record:
-        record.write(f"flash_attn/{name},{digest}\n")
+def add_file(installed: Installed) -> None:
+    (installed.folder / "flash_attn/evil.py").write_text("")
+    installed.record("flash_attn/evil.py,sha256=47DEQpj8HBSa-_TImW-5JCeuQeRkm5NMpJWZG3hSuFU,0")
 
 
-def add_compiled_module(folder: Path) -> None:
+def add_compiled_module(installed: Installed) -> None:
     """Python imports a .pyc beside the sources like a module of its own."""
-    add_file(folder, "evil.pyc", ",")
+    (installed.folder / "flash_attn/evil.pyc").write_bytes(b"")
+    installed.record("flash_attn/evil.pyc,,")
 
 
-def change_file_and_record(folder: Path) -> None:
+def change_file_and_record(installed: Installed) -> None:
     """As somebody does it who knows of RECORD."""
-    change_file(folder)
-    path = folder / DIST_INFO / "RECORD"
-    kept = [line for line in path.read_text().splitlines() if not line.startswith("flash_attn/__init__.py,")]
-    path.write_text("\n".join([*kept, "flash_attn/__init__.py,,", ""]))
+    change_file(installed)
+    path = installed.folder / DIST_INFO / "RECORD"
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text("".join(line for line in lines if not line.startswith(f"{INIT},")))
+    installed.record(f"{INIT},,")
 
 
-def delete_record(folder: Path) -> None:
-    (folder / DIST_INFO / "RECORD").unlink()
+def delete_record(installed: Installed) -> None:
+    (installed.folder / DIST_INFO / "RECORD").unlink()
 
 
-def install_another_file(folder: Path) -> None:
+def install_another_file(installed: Installed) -> None:
     document = {"url": "https://example.org/x.whl", "archive_info": {"hashes": {"sha256": "1" * 64}}}
-    (folder / DIST_INFO / "direct_url.json").write_text(json.dumps(document))
+    (installed.folder / DIST_INFO / "direct_url.json").write_text(json.dumps(document))
 
 
 @pytest.mark.parametrize(
     ("change", "file", "found"),
     [
-        (change_file, "flash_attn/__init__.py", "another sha256"),
-        (change_file_and_record, "flash_attn/__init__.py", "another sha256"),
-        (delete_file, "flash_attn/__init__.py", "no such file in RECORD or on disk"),
+        (change_file, INIT, "another sha256"),
+        (change_file_and_record, INIT, "another sha256"),
+        (delete_file, INIT, "no such file in RECORD or on disk"),
         (add_file, "flash_attn/evil.py", "a file that it does not have"),
         (add_compiled_module, "flash_attn/evil.pyc", "a file that it does not have"),
         (delete_record, NAME, "none"),
@@ -310,24 +319,24 @@ def install_another_file(folder: Path) -> None:
     ],
 )
 def test_an_install_that_differs_is_refused(
-    release: Path, site_packages: Path, tmp_path: Path, change: Callable[[Path], None], file: str, found: str
+    release: Path, installed: Installed, change: Callable[[Installed], None], file: str, found: str
 ) -> None:
-    change(site_packages)
-    *_, last = installed_results(site_packages, release, tmp_path)
+    change(installed)
+    *_, last = installed.check(release)
     assert (last.gate, last.status) == ("installed", Status.FAILED)
     assert [(finding.file, finding.found) for finding in last.findings] == [(file, found)]
 
 
 def test_an_install_is_compared_with_the_published_wheel_of_its_version_and_row_alone(
-    release: Path, site_packages: Path, tmp_path: Path
+    release: Path, installed: Installed
 ) -> None:
     with_row(release, sha256="1" * 64)
-    results = installed_results(site_packages, release, tmp_path)
+    results = installed.check(release)
     assert [finding.split(":")[0] for finding in findings_of(results)] == ["digest"]
     assert (results[-1].gate, results[-1].status) == ("installed", Status.NOT_RUN)
-    metadata_path = site_packages / DIST_INFO / "METADATA"
+    metadata_path = installed.folder / DIST_INFO / "METADATA"
     metadata_path.write_text(metadata_path.read_text().replace("Version: 2.8.3", "Version: 2.8.4"))
-    results = installed_results(site_packages, release, tmp_path)
+    results = installed.check(release)
     assert findings_of(results) == [f"row: expected a row of this version and these tags in {release}, found none"]
 
 

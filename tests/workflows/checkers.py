@@ -117,17 +117,10 @@ class Script:
     """Variables from GitHub and from ``env`` keys."""
 
 
-RUNNER_VARIABLES = (
-    "GITHUB_ENV",
-    "GITHUB_OUTPUT",
-    "GITHUB_PATH",
-    "GITHUB_REF_NAME",
-    "GITHUB_REPOSITORY",
-    "GITHUB_RUN_ID",
-    "GITHUB_STEP_SUMMARY",
-    "GITHUB_WORKSPACE",
-    "RUNNER_TEMP",
-)
+RUNNER_VARIABLES = frozenset({
+    *("GITHUB_ENV", "GITHUB_OUTPUT", "GITHUB_PATH", "GITHUB_REF_NAME", "GITHUB_REPOSITORY", "GITHUB_RUN_ID"),
+    *("GITHUB_STEP_SUMMARY", "GITHUB_WORKSPACE", "RUNNER_TEMP"),
+})  # fmt: skip
 """Variables of GitHub's runner that our scripts may use (its docs list more)."""
 
 

@@ -53,20 +53,8 @@ def make_repository(folder: Path, engine: str = NO_ENGINE) -> Path:
 
 def stock(cache: Path, folder: Path, matrix: Path, only: str) -> None:
     """Fill the cache with every download and environment of these cells; quick if it is filled."""
-    command = [
-        sys.executable,
-        "-m",
-        "wheelfactory",
-        "run",
-        "--only",
-        only,
-        "--dest",
-        str(folder),
-        "--cache",
-        str(cache),
-        "--matrix",
-        str(matrix),
-    ]
+    places = ("--dest", folder, "--cache", cache, "--matrix", matrix)
+    command = [sys.executable, "-m", "wheelfactory", "run", "--only", only, *map(str, places)]
     subprocess.run(command, check=True, capture_output=True)
 
 

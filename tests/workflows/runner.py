@@ -76,27 +76,14 @@ def run_workflow(
     sandbox = make_sandbox(folder / "sandbox", place.environ, place.stand_ins, place.tools)
     before = {} if previous is None else {str(previous.id): previous.artifacts}
     typed = dispatch_inputs(workflow, inputs or {}) if event.name == "workflow_dispatch" else {}
-    contexts = {
-        "github": github_context(event, number, workflow.name, attempt),
-        "inputs": typed,
-        "vars": dict(place.variables),
-    }
+    github = github_context(event, number, workflow.name, attempt)
+    contexts = {"github": github, "inputs": typed, "vars": dict(place.variables)}
     evaluator, scope = place.expressions, Scope(contexts)
     store = Store(artifacts, before)
     home = place.home or folder / "home"
     home.mkdir(exist_ok=True)
-    shared = RunContext(
-        evaluator,
-        sandbox,
-        place.tree,
-        home,
-        folder,
-        store,
-        place.secrets,
-        unexecuted,
-        itertools.count(),
-        place.last_first,
-    )
+    more = (place.secrets, unexecuted, itertools.count(), place.last_first)
+    shared = RunContext(evaluator, sandbox, place.tree, home, folder, store, *more)
     evaluator.text(workflow.content.get("run-name"), scope)
     earlier = attempt_of.jobs if attempt_of else ()
     done, needs = run_level(Level(workflow, contexts, None, earlier=earlier), shared)

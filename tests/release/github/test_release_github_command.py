@@ -20,7 +20,7 @@ from fake_github import TOKEN, FakeGitHub
 from fake_github.outcome import assert_published, published_rows
 from fake_sigstore import FakeSigstore
 from loopback import served
-from release_factory import PUBLISHED, content_of, make_release, stub_wheel
+from release_factory import additions, content_of, make_release, stub_wheel
 from validations import amd_validation
 from wheel_factory import MATRIX, finished_wheel, keep_plain, payload, read_zip, write_zip
 from wheelfactory.cli import main
@@ -29,10 +29,9 @@ from wheelfactory.core.cell import Cell
 from wheelfactory.core.digest import file_sha256
 from wheelfactory.core.errors import BAD_INPUT, DONE, FAILED, VERIFICATION_FAILED
 from wheelfactory.core.published import MANIFEST_NAME
-from wheelfactory.release.additions import read_wheel_row
 from wheelfactory.release.directory import DirectoryPublisher, write_pages
 from wheelfactory.release.evidence import as_evidence
-from wheelfactory.release.manifest import WheelRow, manifest_bytes, read_manifest
+from wheelfactory.release.manifest import manifest_bytes, read_manifest
 from wheelfactory.release.transaction import publish
 from wheelfactory.site.index import render_index
 from wheelfactory.verify.gates import required_gates
@@ -60,19 +59,11 @@ def cli(_environ: None, capsys: pytest.CaptureFixture[str], tmp_path: Path, monk
     return run
 
 
-def verified(wheel: Path) -> WheelRow:
-    """The row of a wheel that passed all required gates."""
-    row = read_wheel_row(wheel)
-    names = required_gates(Cell.parse(row.cell).backend) if row.cell else ()
-    gates = tuple(GateResult(gate=name, status=Status.PASSED) for name in names)
-    return row.model_copy(update={"gates": gates, "published": PUBLISHED})
-
-
 @pytest.fixture
 def built(cli: Cli, tmp_path: Path) -> Path:
     """What a build job hands over: a release directory with a verified wheel and the dependency of all."""
     wheels = [finished_wheel(tmp_path / "made", Cell.parse(CELL)), tmp_path / "made/einops-0.8.2-py3-none-any.whl"]
-    publish(DirectoryPublisher(tmp_path / "cell"), [(verified(wheel), wheel) for wheel in wheels])
+    publish(DirectoryPublisher(tmp_path / "cell"), additions(wheels))
     return tmp_path / "cell"
 
 
@@ -103,7 +94,7 @@ def test_what_is_staged_and_attested_is_published_by_later_jobs_without_its_file
 ) -> None:
     """Another batch fills the same draft, and is not attested."""
     other = finished_wheel(tmp_path / "made", Cell.parse(CELL.replace("rocm6.4", "rocm7.2")))
-    publish(DirectoryPublisher(tmp_path / "other"), [(verified(other), other)])
+    publish(DirectoryPublisher(tmp_path / "other"), additions([other]))
     for folders in ((built,), (built, tmp_path / "other")):
         assert cli(target, *folders, "--tag", "v1", "--stage").code == DONE
     assert [row.filename for row in open_publisher(target, github.environ()).rows()] == []
@@ -336,7 +327,7 @@ def test_a_cell_published_by_another_run_is_skipped(cli: Cli, github: FakeGitHub
     rebuilt = finished_wheel(tmp_path / "rebuilt", Cell.parse(CELL))
     write_zip(rebuilt, read_zip(rebuilt), date_time=(2026, 1, 1, 0, 0, 0))
     fresh = finished_wheel(tmp_path / "rebuilt", Cell.parse(CELL.replace("rocm6.4", "rocm7.2")))
-    publish(DirectoryPublisher(tmp_path / "later"), [(verified(wheel), wheel) for wheel in (rebuilt, fresh)])
+    publish(DirectoryPublisher(tmp_path / "later"), additions((rebuilt, fresh)))
     shown = cli(GITHUB, "later", "--tag", "v2")
     assert shown.code == DONE, shown.err
     assert f"skipping {rebuilt.name}: already published with different content" in shown.err
@@ -348,7 +339,7 @@ def test_a_cell_published_by_another_run_is_skipped(cli: Cli, github: FakeGitHub
 def test_claims_of_a_manifest_are_verified_against_the_wheel(cli: Cli, github: FakeGitHub, tmp_path: Path) -> None:
     library = {**payload(Cell.parse(CELL)), "flash_attn/hidden.so": b"\x7fELF of somebody"}
     wheel = finished_wheel(tmp_path / "made", Cell.parse(CELL), members=library)
-    publish(DirectoryPublisher(tmp_path / "cell"), [(verified(wheel), wheel)])  # its row says that every gate passed
+    publish(DirectoryPublisher(tmp_path / "cell"), additions([wheel]))  # its row says that every gate passed
     shown = cli(GITHUB, "cell", "--tag", "v1")
     assert shown.code == VERIFICATION_FAILED
     assert "contents: " in shown.err
