@@ -29,12 +29,10 @@ class Asked:
 
     @property
     def is_upload(self) -> bool:
-        """Whether it uploads an asset."""
         return self.method == "POST" and self.path.endswith("/assets")
 
     @property
     def line(self) -> str:
-        """Method, path and asset name."""
         name = self.query.get("name")
         return f"{self.method} {self.path}" + (f" {name}" if name else "")
 

@@ -36,17 +36,14 @@ class Hub:
         return self.publish(added=[(row, None) for row, _ in (self.added if added is None else added)])
 
     def stage(self, added: Added | None = None, tag: str = "v1") -> None:
-        """Stage some wheels, or those of the run."""
         stage(self.publisher(tag), self.added if added is None else added)
 
     @property
     def repository(self) -> Repository:
-        """The releases."""
         return self.github.repository
 
     @property
     def rows(self) -> list[WheelRow]:
-        """The rows of the run."""
         return [row for row, _ in self.added]
 
     def assert_published(self, *others: Added) -> None:
@@ -54,7 +51,6 @@ class Hub:
         assert_published(self.repository, [*self.rows, *(row for added in others for row, _ in added)])
 
     def tags(self) -> list[str]:
-        """The tags of the published releases in order."""
         return [release.tag for release in self.repository.published()]
 
     def changes(self) -> list[str]:

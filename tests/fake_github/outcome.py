@@ -16,7 +16,6 @@ Added: TypeAlias = list[tuple[WheelRow, Path]]
 
 
 def sha256(content: bytes) -> str:
-    """The digest of bytes."""
     return hashlib.sha256(content).hexdigest()
 
 
@@ -29,7 +28,6 @@ def files_of(rows: Iterable[WheelRow]) -> dict[str, str]:
 
 
 def content_of(release: FakeRelease, name: str) -> bytes:
-    """The bytes of an asset."""
     (asset,) = (asset for asset in release.assets.values() if asset.name == name)
     assert asset.content is not None
     return asset.content

@@ -115,11 +115,9 @@ class Repository:
         return sorted(found, key=lambda release: (str(release.published_at), release.id))
 
     def drafts(self) -> list[FakeRelease]:
-        """The drafts."""
         return [release for release in self.releases.values() if release.draft]
 
     def create(self, asked: dict[str, Any]) -> FakeRelease:
-        """POST a release."""
         self._require_free(asked["tag_name"])
         target = self._target(asked, self.default_branch)
         release = FakeRelease(
@@ -131,7 +129,6 @@ class Repository:
         return release
 
     def edit(self, number: int, asked: dict[str, Any]) -> FakeRelease:
-        """PATCH a release."""
         release = self.release(number)
         tag = asked.get("tag_name", release.tag)
         if tag != release.tag and not release.draft and self.immutable:
@@ -171,7 +168,6 @@ class Repository:
             self.burned.add(release.tag)
 
     def release(self, number: int) -> FakeRelease:
-        """The release of an id."""
         if number not in self.releases:
             raise RuleError(404, "Not Found")
         return self.releases[number]
@@ -191,14 +187,12 @@ class Repository:
         return asset
 
     def asset(self, number: int) -> tuple[FakeRelease, FakeAsset]:
-        """The asset of an id, and its release."""
         for release in self.releases.values():
             if number in release.assets:
                 return release, release.assets[number]
         raise RuleError(404, "Not Found")
 
     def remove(self, number: int) -> None:
-        """DELETE an asset."""
         release, asset = self.asset(number)
         self._require_open(release)
         del release.assets[asset.id]
@@ -212,7 +206,6 @@ class Repository:
         return self._ids
 
     def release_json(self, release: FakeRelease) -> dict[str, Any]:
-        """The API's JSON."""
         url = f"{self.api}/repos/{OWNER_REPO}/releases/{release.id}"
         published = release.published_at
         return {

@@ -168,7 +168,6 @@ class _Server(ThreadingHTTPServer):
 
     @property
     def address(self) -> str:
-        """Its URL."""
         return f"http://127.0.0.1:{self.server_address[1]}"
 
 

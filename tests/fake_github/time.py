@@ -11,7 +11,6 @@ class Clock:
         self.pauses: list[float] = []
 
     def __call__(self) -> float:
-        """The time."""
         return self.now
 
     def sleep(self, seconds: float) -> None:

@@ -29,8 +29,6 @@ class NothingCheckedError(Exception):
 
 @dataclass(frozen=True)
 class Finding:
-    """A defect that a checker reports."""
-
     file: str
     line: int
     message: str
@@ -108,8 +106,6 @@ def shellcheck(root: Path) -> list[Finding]:
 
 @dataclass(frozen=True)
 class Script:
-    """The script of a step."""
-
     file: str
     step: str
     text: str

@@ -17,8 +17,6 @@ _TYPES: dict[str, type | tuple[type, ...]] = {"string": str, "boolean": bool, "n
 
 @dataclass(frozen=True)
 class Workflow:
-    """A workflow file and its content."""
-
     tree: Path
     file: str
     content: Mapping[str, Any]

@@ -24,22 +24,18 @@ class Event:
 
     @property
     def ref_name(self) -> str:
-        """Name of the branch or tag."""
         return self.ref.split("/", 2)[2]
 
     @property
     def ref_type(self) -> str:
-        """``branch`` or ``tag``."""
         return "tag" if self.ref.startswith("refs/tags/") else "branch"
 
 
 def push_tag(tag: str) -> Event:
-    """A pushed tag."""
     return Event("push", f"refs/tags/{tag}", _REPOSITORY_PAYLOAD)
 
 
 def push(branch: str = BRANCH) -> Event:
-    """A push to a branch."""
     return Event("push", f"refs/heads/{branch}", _REPOSITORY_PAYLOAD)
 
 
@@ -49,13 +45,11 @@ def dispatch(branch: str = BRANCH) -> Event:
 
 
 def schedule(cron: str) -> Event:
-    """A scheduled start."""
     # without the repository, because GitHub does not document it in this payload
     return Event("schedule", payload={"schedule": cron})
 
 
 def issue(body: str, labels: tuple[str, ...] = (), number: int = 7, action: str = "opened") -> Event:
-    """A new or edited issue."""
     about = {"number": number, "body": body, "labels": [{"name": name} for name in labels]}
     return Event("issues", payload={**_REPOSITORY_PAYLOAD, "action": action, "issue": about})
 

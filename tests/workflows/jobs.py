@@ -52,7 +52,6 @@ def run_level(level: Level, shared: RunContext) -> tuple[dict[str, list[Job]], d
 
 
 def call_outputs(level: Level, needs: Mapping[str, Any], expressions: Expressions) -> dict[str, str]:
-    """Return the outputs of a called workflow."""
     declared = (level.workflow.trigger("workflow_call") or {}).get("outputs") or {}
     scope = Scope({**level.contexts, "jobs": needs})
     return {name: expressions.text(about["value"], scope) for name, about in declared.items()}
@@ -157,7 +156,6 @@ def _run(job: Mapping[str, Any], base: Job, level: Level, shared: RunContext, co
 def _frame(
     job: Mapping[str, Any], base: Job, level: Level, shared: RunContext, contexts: Mapping[str, Value], machine: Machine
 ) -> Frame:
-    """Return the contexts and environment of a job's steps."""
     own = {"job": base.path.rpartition("/")[2], "workspace": str(machine.workspace), "token": machine.token}
     runner = {"os": "Linux", "arch": "X64", "temp": str(machine.temp), "environment": "github-hosted"}
     secrets = {**({} if level.prefix else shared.secrets), "GITHUB_TOKEN": machine.token}

@@ -84,7 +84,6 @@ class Machine:
     done: list[Step] = field(default_factory=list)
 
     def __enter__(self) -> Machine:
-        """Create the folders, if steps run."""
         for name in ("work", "temp") if self.executed else ():
             (self.folder / name).mkdir(parents=True)
         if self.executed:
@@ -92,7 +91,6 @@ class Machine:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Remove the folders."""
         if self.executed:
             shutil.rmtree(self.folder)
 

@@ -15,8 +15,6 @@ SUCCESS, FAILURE, SKIPPED, CANCELLED = "success", "failure", "skipped", "cancell
 
 @dataclass(frozen=True)
 class Step:
-    """A step of a job or of a composite action."""
-
     name: str
     outcome: str
     output: str = ""
@@ -55,7 +53,6 @@ class Job:
 
     @property
     def output(self) -> str:
-        """Output of all steps, and the error."""
         return "".join(step.output for step in self.steps) + self.error
 
     def all(self) -> Iterator[Job]:
@@ -67,8 +64,6 @@ class Job:
 
 @dataclass(frozen=True)
 class Run:
-    """A run of a workflow."""
-
     id: int
     result: str
     jobs: tuple[Job, ...]
@@ -88,27 +83,22 @@ class Run:
         return [job for job in self.all() if job.path == path]
 
     def job(self, path: str) -> Job:
-        """Return the only job at a path."""
         (found,) = self.jobs_at(path)
         return found
 
     def results(self) -> dict[str, list[str]]:
-        """Return the results of the jobs at each path."""
         found: dict[str, list[str]] = {}
         for job in self.all():
             found.setdefault(job.path, []).append(job.result)
         return found
 
     def calls(self, program: str) -> list[Call]:
-        """Return the calls of a fake program."""
         return self.sandbox.calls(program)
 
     def artifact_names(self) -> list[str]:
-        """Return the names of the artifacts."""
         return sorted(path.name for path in self.artifacts.iterdir())
 
     def output(self) -> str:
-        """Return the output of all jobs, for the message of a failing test."""
         return "\n".join(f"== {job.path} {dict(job.matrix)} {job.result}\n{job.output}" for job in self.all())
 
 

@@ -48,8 +48,6 @@ os.execvp(sys.argv[1], sys.argv[1:])
 
 @dataclass(frozen=True)
 class Call:
-    """A recorded call of a fake program."""
-
     argv: tuple[str, ...]
     job: str
     """Job id of the step."""
@@ -79,7 +77,6 @@ class Sandbox:
         return f"{self.root}/stand-ins:{self.root}/tools"
 
     def calls(self, program: str) -> list[Call]:
-        """Return the calls of a fake program in order."""
         log = self.root / "calls.jsonl"
         lines = map(json.loads, log.read_text().splitlines()) if log.exists() else ()
         found = (Call(tuple(line["argv"]), line["job"], Path(line["folder"])) for line in lines)
