@@ -14,7 +14,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from small_matrix import PREVIEW, SMALL, edited, small_matrix
+from small_matrix import PREVIEW, SMALL, Edit, edited, small_matrix
 from wheelfactory.core.errors import BAD_INPUT, InputError
 from wheelfactory.matrix.document import MAX_VALUES, Document, UnreadableError
 from wheelfactory.matrix.load import MAX_BYTES, MAX_COMBINATIONS, load_matrix
@@ -313,39 +313,34 @@ TRIM = """\
 """
 
 
-def with_trim(old: str = "", new: str = "") -> str:
-    """The text with filters for 2.6.3, with this piece replaced."""
-    assert TRIM.count(old) == 1 or not old
-    return edited((TAG_CK, TAG_CK + (TRIM.replace(old, new) if old else TRIM)))
+def with_trim(*edits: Edit) -> str:
+    """The text with filters for 2.6.3, after these edits of them."""
+    trim = TRIM
+    for old, new in edits:
+        assert trim.count(old) == 1
+        trim = trim.replace(old, new)
+    return edited((TAG_CK, TAG_CK + trim))
 
 
-def test_filters_of_the_generator_load(path: Path) -> None:
+def test_filters_of_the_generator_load_and_wrong_ones_are_refused(path: Path) -> None:
     path.write_text(with_trim())
-    matrix = load_matrix(path)
-    assert [(item.direction, item.filter) for item in matrix.flash_attn["2.6.3"].filters] == [
-        ("fwd", "*_lse*"),
-        ("fwd_splitkv", "*@*_nlogits_*"),
+    loaded = load_matrix(path).flash_attn
+    filters = [(item.direction, item.filter) for item in loaded["2.6.3"].filters]
+    assert filters == [("fwd", "*_lse*"), ("fwd_splitkv", "*@*_nlogits_*")]
+    assert loaded["2.8.3"].filters == ()
+    here, marked = "flash-attn.2.6.3.ck.trim", ("        filters", "        §filters")
+    not_a_filter, not_a_direction = (f"is not a {what} of the generator" for what in ("filter", "direction"))
+    wrong: list[tuple[list[Edit], str, str]] = [
+        ([("trim:\n", "trim:\n        §patterns: []\n")], "unknown key 'patterns'", "known here: filters, proof"),
+        ([("'*_lse*'", "§'--help'")], f"{here}.filters.0.filter {not_a_filter}: '--help'", "*_nlogits_"),
+        ([("'*_lse*'", "§'*,*'")], f"{here}.filters.0.filter {not_a_filter}: '*,*'", "*_nlogits_"),
+        ([("fwd,", "§fwd bwd,")], f"{here}.filters.0.direction {not_a_direction}: 'fwd bwd'", "splitkv"),
+        ([("{direction: fwd, ", "§{")], f"{here}.filters.0.direction is missing", "add it"),
+        ([marked, ("fwd_splitkv", "fwd")], f"{here} has two filters for fwd", "one filter for each direction"),
+        ([marked, ("        source: the bindings of this release\n", "")], f"{here}.source is missing", "add it"),
     ]
-    assert matrix.flash_attn["2.8.3"].filters == ()
-
-
-def test_wrong_filters_of_the_generator_are_refused(path: Path) -> None:
-    here = "flash-attn.2.6.3.ck.trim"
-    for old, new, what, hint in (
-        ("trim:\n", "trim:\n        §patterns: []\n", "unknown key 'patterns'", "known here: filters, proof, source"),
-        ("'*_lse*'", "§'--help'", f"{here}.filters.0.filter is not a filter of the generator: '--help'", "*_nlogits_"),
-        ("'*_lse*'", "§'*,*'", f"{here}.filters.0.filter is not a filter of the generator: '*,*'", "*_nlogits_"),
-        ("fwd,", "§fwd bwd,", f"{here}.filters.0.direction is not a direction of the generator: 'fwd bwd'", "splitkv"),
-        ("{direction: fwd, ", "§{", f"{here}.filters.0.direction is missing", "add it"),
-        ("        filters", "        §filters", f"{here} has two filters for fwd", "one filter for each direction"),
-        ("        source: the bindings of this release\n", "", f"{here}.source is missing", "add it"),
-    ):
-        text = with_trim(old, new)
-        if "two filters" in what:
-            text = text.replace("fwd_splitkv", "fwd")
-        if "source" in what:
-            text = text.replace("      trim:\n        filters", "      trim:\n        §filters")
-        assert_refused(path, text, what, hint)
+    for edits, what, hint in wrong:
+        assert_refused(path, with_trim(*edits), what, hint)
     in_triton = edited(("      window:", "      §trim: {}\n      window:"))
     assert_refused(path, in_triton, "unknown key 'trim'", "known here: archs, wheel-size, source, window")
 
@@ -482,7 +477,7 @@ def test_an_odd_value_anywhere_is_read_or_refused(
         assert error.hint
 
 
-def test_a_preview_whose_triton_kernels_nobody_builds_is_refused(path: Path) -> None:
+def test_an_aiter_that_nobody_builds_or_that_could_be_amds_is_refused(path: Path) -> None:
     old, new = PREVIEW
     triton = "    triton: §{archs: [gfx942], window: '>=3.2.0,<3.9', wheel-size: 1 kB to 5 MB, source: its setup.py}\n"
     assert_refused(
@@ -491,6 +486,13 @@ def test_a_preview_whose_triton_kernels_nobody_builds_is_refused(path: Path) -> 
         "the Triton kernels of 2.8.4+git4a948e9 are in amd-aiter, which this file does not build",
         "add amd-aiter with git",
     )
+    entry = (
+        "  amd-aiter:\n    version: §'0.1.20'\n    wheel: amd_aiter-0.1.20-py3-none-any.whl\n"
+        f"    git: {{repository: 'https://x.org/a', commit: '{'9' * 40}'}}\n    source: its commit\n"
+    )
+    own = "0.1.20 could be a version of AMD's, which ours must never replace"
+    text = edited(("dependencies:\n", f"dependencies:\n{entry}"))
+    assert_refused(path, text, own, "write 0.0. and the date of the commit")
 
 
 def test_a_dependency_has_one_pinned_origin(path: Path) -> None:
@@ -500,16 +502,3 @@ def test_a_dependency_has_one_pinned_origin(path: Path) -> None:
         ("    git: {repository: 'https://x.org/a', tag: v1}\n    # 54058", "has a tag that can move"),
     ):
         assert what in refuse(path, edited(("    sha256: 54058", new))).which
-
-
-def test_a_version_of_aiter_that_could_be_amds_is_refused(path: Path) -> None:
-    entry = (
-        "  amd-aiter:\n    version: §'0.1.20'\n    wheel: amd_aiter-0.1.20-py3-none-any.whl\n"
-        f"    git: {{repository: 'https://x.org/a', commit: '{'9' * 40}'}}\n    source: its commit\n"
-    )
-    assert_refused(
-        path,
-        edited(("dependencies:\n", f"dependencies:\n{entry}")),
-        "0.1.20 could be a version of AMD's, which ours must never replace",
-        "write 0.0. and the date of the commit",
-    )

@@ -35,9 +35,8 @@ def matrix() -> Matrix:
 
 @pytest.fixture(autouse=True)
 def _no_network(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        "wheelfactory.site.install_lines.cpu_torch_options", lambda: ("--extra-index-url", "https://cpu.example")
-    )
+    options = ("--extra-index-url", "https://cpu.example")
+    monkeypatch.setattr("wheelfactory.site.install_lines.cpu_torch_options", lambda: options)
 
 
 def a_row(cell: Cell, yanked: str | None = None) -> WheelRow:
@@ -138,10 +137,7 @@ def test_the_line_of_one_file_offers_the_kernels_that_it_requires_and_names_only
 
 def test_the_second_project_for_uv_takes_the_kernels_from_the_index_of_the_wheel() -> None:
     plain, with_kernels = install_templates()["pyproject.toml"]
-
-    added = set(with_kernels.splitlines()) - set(plain.splitlines())
-
-    assert added == {
+    assert set(with_kernels.splitlines()) - set(plain.splitlines()) == {
         'dependencies = ["flash-attn=={version}", "torch=={torch}", "{triton}", "amd-aiter"]',
         'amd-aiter = { index = "flash-attn-rocm" }',
     }

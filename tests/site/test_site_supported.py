@@ -12,7 +12,6 @@ from wheelfactory.site.supported import supported_tables
 
 def test_a_rocm_has_its_torches_and_pythons_and_a_gpu_its_backends() -> None:
     matrix = small_matrix(AMD_TORCH)
-
     assert supported_tables(matrix, expand(matrix)) == [
         "| ROCm | torch | AMD's torch (Python) | Python |",
         "| --- | --- | --- | --- |",
@@ -29,7 +28,6 @@ def test_a_rocm_has_its_torches_and_pythons_and_a_gpu_its_backends() -> None:
 
 def test_a_preview_is_named_where_no_release_is() -> None:
     matrix = small_matrix(PREVIEW, ("torch: ['2.9.1']", "torch: ['2.9.1', '2.5.1']"))
-
     tables = supported_tables(matrix, expand(matrix))
     assert "| gfx942 | Instinct MI300A, MI300X, MI308X, MI325X | 6.2 to 6.4 | 6.4 |" in tables
     assert f"| gfx1100 | {product_names('gfx1100')} | preview: 6.4 | 6.4 |" in tables
