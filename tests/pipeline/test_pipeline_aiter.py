@@ -115,10 +115,8 @@ def test_a_workflow_builds_it_in_the_first_batch_with_a_cell_that_requires_it() 
 def test_a_batch_proves_nothing_of_it_and_verifies_it(given: Context, tmp_path: Path) -> None:
     write_aiter(tmp_path / "wheels")
     executor = local_executor(given)
-
     assert prove_batch(executor, [NAME], tmp_path / "wheels", context=given) == ()
     assert verify_batch(executor, [NAME], tmp_path / "wheels", tmp_path / "rows", context=given) == ()
-
     (row,) = read_manifest(tmp_path / "rows" / NAME / "manifest.jsonl")
     assert (row.filename, unverified_reason(row)) == (WHEEL, "")
 
@@ -151,9 +149,7 @@ def test_a_run_publishes_no_wheel_whose_aiter_could_not_be_published(
     monkeypatch.setattr(running, "verify", lambda *_arguments, **_options: passed_gates(PREVIEW.id))
     publisher = DirectoryPublisher(tmp_path / "release")
     worklist = Worklist(to_build=(PREVIEW,), published=(), unbuildable=())
-
     failures = run_worklist(local_executor(given), worklist, publisher, context=given)
-
     assert [failure.name for failure in failures] == [NAME, PREVIEW.id, *OFFERED_PRODUCTS]
     assert "amd-aiter is not published" in str(failures[1].error)
     assert publisher.rows() == ()

@@ -52,9 +52,7 @@ def test_a_verified_wheel_gets_a_new_row_and_new_pages(
 
     monkeypatch.setattr(running, "verify", passing)
     (before,) = publisher.rows()
-
     assert run_worklist(local_executor(given), worklist_of(publisher), publisher, context=given) == ()
-
     assert verified == [publisher.wheels_dir / before.filename]
     assert publisher.rows() == (before.model_copy(update={"gates": passed_gates(TRITON.id)}),)
     assert "not checked" not in (publisher.folder / "packages.md").read_text()
@@ -106,9 +104,7 @@ def test_a_wheel_that_stays_unverified_is_a_failure_and_keeps_its_row(
 ) -> None:
     monkeypatch.setattr(running, "verify", gates)
     before: tuple[WheelRow, ...] = publisher.rows()
-
     (failure,) = run_worklist(local_executor(given), worklist_of(publisher), publisher, context=given)
-
     assert (failure.name, type(failure.error)) == (TRITON.id, kind)
     assert failure.error.hint.startswith(hint)
     assert publisher.rows() == before

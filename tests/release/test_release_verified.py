@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from release_factory import additions, flash_attn_wheel, passed_gates, quick_gates, stub_wheel
+from release_factory import flash_attn_wheel, passed_gates, quick_gates
 from report_rows import einops_row, rows_of
 from validations import amd_validation
 from wheelfactory.release.additions import read_wheel_row
@@ -86,9 +86,7 @@ def test_publishing_a_wheel_again_updates_its_row_and_no_file(tmp_path: Path) ->
     row = read_wheel_row(wheel, quick_gates(TRITON))
     publish(publisher, [(row, wheel)])
     before = (folder / "wheels" / wheel.name).stat().st_mtime_ns
-
     publish(publisher, [(read_wheel_row(wheel, passed_gates(TRITON)), wheel)])
-
     (now,) = read_manifest(folder)
     assert now == row.model_copy(update={"gates": passed_gates(TRITON)})
     assert (folder / "wheels" / wheel.name).stat().st_mtime_ns == before
@@ -96,20 +94,13 @@ def test_publishing_a_wheel_again_updates_its_row_and_no_file(tmp_path: Path) ->
     assert read_manifest(folder) == (now,)
 
 
-CELL = "fa2.8.3-rocm6.4-torch2.9.1-py3-triton"
-
-
 @pytest.fixture
 def row(tmp_path: Path) -> WheelRow:
-    return additions([flash_attn_wheel(tmp_path, CELL)])[0][0]
+    return rows_of(tmp_path, [TRITON])[0]
 
 
-@pytest.fixture
-def other(tmp_path: Path) -> WheelRow:
-    return additions([stub_wheel(tmp_path, "einops", "0.8.2")])[0][0]
-
-
-def test_rows_and_yanks_of_either_count_in_the_order_of_the_newer(row: WheelRow, other: WheelRow) -> None:
+def test_rows_and_yanks_of_either_count_in_the_order_of_the_newer(row: WheelRow, tmp_path: Path) -> None:
+    other = einops_row(tmp_path)
     assert merge_rows([row], [other]) == (row, other)
     assert merge_rows([row], []) == merge_rows([], [row]) == (row,)
     for rows in ((row, other), (other, row)):
@@ -125,12 +116,10 @@ def test_evidence_of_both_counts_and_the_newest_of_a_gpu(row: WheelRow) -> None:
     piece = as_evidence(amd_validation(row))
     later = piece.model_copy(update={"time": piece.time + timedelta(days=1)})
     elsewhere = piece.model_copy(update={"arch": "gfx90a"})
-
-    def with_evidence(*pieces: object) -> WheelRow:
-        return row.model_copy(update={"evidence": pieces})
-
-    assert merge_rows([row], [with_evidence(piece)]) == (with_evidence(piece),)
-    for newer, older in ((piece, later), (later, piece)):
-        assert merge_rows([with_evidence(newer)], [with_evidence(older)]) == (with_evidence(later),)
-    (merged,) = merge_rows([with_evidence(piece)], [with_evidence(elsewhere)])
+    without, first, second, other = (
+        row.model_copy(update={"evidence": pieces}) for pieces in ((), (piece,), (later,), (elsewhere,))
+    )
+    assert merge_rows([without], [first]) == (first,)
+    assert merge_rows([first], [second]) == merge_rows([second], [first]) == (second,)
+    (merged,) = merge_rows([first], [other])
     assert {one.arch for one in merged.evidence} == {"gfx942", "gfx90a"}

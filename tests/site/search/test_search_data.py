@@ -85,9 +85,8 @@ def test_every_combination_of_matrix_yaml_has_the_reason_of_expand(whole_matrix:
 
 def test_every_gpu_of_every_cell_works_or_has_a_reason(whole_matrix: Matrix) -> None:
     tables = tables_of(read(whole_matrix))
-    for cell, (python, *_) in expand(whole_matrix).pythons.items():
-        if cell.amd_torch:
-            continue  # the tables are about PyTorch's torch
+    # the tables are about PyTorch's torch
+    for cell, (python, *_) in (item for item in expand(whole_matrix).pythons.items() if not item[0].amd_torch):
         point = {"flash-attn": cell.flash_attn, "python": python, "torch": cell.torch, "rocm": cell.rocm}
         for arch in tables.axes["gpu"]:
             support = tables.find_support({**point, "backend": str(cell.backend), "gpu": arch})
