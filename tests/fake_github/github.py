@@ -10,9 +10,24 @@ from dataclasses import dataclass, field
 from fake_github.contract import Contract
 from fake_github.faults import Fault
 from fake_github.repository import FakeRelease, Repository
-from fake_github.time import Clock
 
 TOKEN = "ghs_secretOfTheTests"  # noqa: S105 (opens nothing: the stand-in alone knows it)
+
+
+class Clock:
+    """A clock that advances only during sleep: seconds since 1970, and the recorded pauses."""
+
+    def __init__(self) -> None:
+        self.now = 1_800_000_000.0
+        self.pauses: list[float] = []
+
+    def __call__(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        """Advance the time without waiting."""
+        self.pauses.append(seconds)
+        self.now += seconds
 
 
 @dataclass(frozen=True)

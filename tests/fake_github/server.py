@@ -18,9 +18,8 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from fake_github import faults
 from fake_github.answering import answered, early_answer, from_storage
 from fake_github.contract import API, UPLOADS
-from fake_github.github import Asked, FakeGitHub
+from fake_github.github import Asked, Clock, FakeGitHub
 from fake_github.repository import OWNER_REPO, Repository, RuleError
-from fake_github.time import Clock
 
 _KEPT = 1 << 24
 """Limit for a body that is kept; of a larger one, only the digest."""
