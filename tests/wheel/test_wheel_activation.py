@@ -29,7 +29,7 @@ TRITON_BACKEND = "flash_attn.flash_attn_triton_amd.interface_fa"
 
 
 FORKS = """
-import json, os, sys, tempfile, torch
+import json, os, sys, tempfile, torch, triton
 for line in sys.stdin:
     environ, code = json.loads(line)
     with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as errors:
@@ -44,7 +44,7 @@ for line in sys.stdin:
         texts = [file.seek(0) or file.read() for file in (output, errors)]
     print(json.dumps([code, *texts]), flush=True)
 """
-"""A program that forks for each line with variables and code, because torch takes seconds to import."""
+"""A program that forks for each line with variables and code, because torch and Triton take seconds to import."""
 
 
 class Installed:
