@@ -115,4 +115,6 @@ def test_noise_is_warned_of_and_gives_no_ratio() -> None:
         "no ratio to plain is given there"
     )
     steady = attention_report(timed("sdpa", 128, 2.0, noise=0.1), timed("plain", 128, 6.0))
-    assert not any(line.startswith("warning") for line in wrap_lines(attention_text(steady)))
+    lines = wrap_lines(attention_text(steady))
+    assert not any(line.startswith("warning") for line in lines)
+    assert not any("extra MiB" in line for line in lines), "nothing was measured of it"
