@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -68,6 +69,13 @@ def test_another_name_than_the_pinned_one_is_an_error(dependency: Dependency, ca
 
     with pytest.raises(BuildError, match="unexpected wheel"):
         build_wheel(pin_product(AITER_NAME, aiter_machine(own, other, os.environ)), tmp_path, own)
+
+
+def test_a_matrix_without_it_cannot_verify_it(built: Path, given: Context) -> None:
+    without: Context = replace(given, matrix=given.matrix.model_copy(update={"dependencies": {}}))
+
+    with pytest.raises(InputError, match=r"matrix\.yaml builds no aiter"):
+        verify(built, context=without)
 
 
 def test_compiled_code_is_never_called_pure(tmp_path: Path) -> None:

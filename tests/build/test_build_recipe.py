@@ -102,12 +102,10 @@ def test_without_max_jobs_cores_or_memory_limit_the_jobs(cores: int, free_gib: f
     assert recipe(host=Host(cores=cores, memory_gib=free_gib, rocm="6.4.1")).jobs == jobs
 
 
-@pytest.mark.parametrize("asked", ["0", "-1", " 4", "\N{ARABIC-INDIC DIGIT FOUR}"])
-def test_an_invalid_max_jobs_is_an_error(asked: str) -> None:
-    with pytest.raises(InputError, match="invalid MAX_JOBS") as caught:
-        choose_jobs(asked, 4)
-
-    assert caught.value.which == asked
+def test_an_invalid_max_jobs_is_an_error() -> None:
+    for asked in ("0", "-1", " 4", "\N{ARABIC-INDIC DIGIT FOUR}"):
+        with pytest.raises(InputError, match=f"invalid MAX_JOBS: {asked}$"):
+            choose_jobs(asked, 4)
 
 
 # ROCm
@@ -145,9 +143,9 @@ def test_ck_without_its_rocm_is_refused_with_two_alternatives() -> None:
     assert "--backend triton" in caught.value.hint
 
 
-@pytest.mark.parametrize("host", [WITHOUT, ON_ROCM], ids=["no ROCm", "another ROCm"])
-def test_triton_needs_no_rocm(host: Host) -> None:
-    assert recipe(TRITON, host).archs == MATRIX.archs(TRITON)
+def test_triton_needs_no_rocm() -> None:
+    for host in (WITHOUT, ON_ROCM):
+        assert recipe(TRITON, host).archs == MATRIX.archs(TRITON)
 
 
 # the environment of setup.py

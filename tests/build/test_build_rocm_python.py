@@ -68,10 +68,13 @@ def test_a_python_on_path_with_the_right_torch_is_used(tmp_path: Path) -> None:
     assert find_rocm_python(CK, known(tmp_path)) == python
 
 
-def test_a_python_on_path_with_invalid_output_is_not_used(tmp_path: Path) -> None:
+def test_a_python_on_path_with_invalid_output_is_probed_once_and_not_used(tmp_path: Path) -> None:
     python = stand_in(tmp_path / "bin", "python3.11", toolchain_of(CK))
-    python.write_text("#!/bin/sh\necho welcome\n")
+    python.write_text(f"#!/bin/sh\necho asked >> {tmp_path}/log\necho welcome\n")
+    for name in ("python3", "python"):
+        (tmp_path / "bin" / name).symlink_to(python)
     assert find_rocm_python(CK, known(tmp_path)) is None
+    assert (tmp_path / "log").read_text() == "asked\n"
 
 
 def test_without_a_python_of_that_version_the_error_names_the_packages(tmp_path: Path) -> None:

@@ -146,11 +146,10 @@ def test_an_invalid_index_response_is_an_error(
     assert kept(cache) == []
 
 
-@pytest.mark.parametrize("url", ["http://127.0.0.1:9/simple", "http://[", "nonsense"])
-def test_an_unreachable_index_is_an_error(cache: Path, url: str) -> None:
-    with pytest.raises(SourceError, match="cannot download"):
-        fetch_file("flash-attn", SDIST, SHA256, cache, {"PIP_INDEX_URL": url})
-
+def test_an_unreachable_index_is_an_error(cache: Path) -> None:
+    for url in ("http://127.0.0.1:9/simple", "http://[", "nonsense"):
+        with pytest.raises(SourceError, match="cannot download"):
+            fetch_file("flash-attn", SDIST, SHA256, cache, {"PIP_INDEX_URL": url})
     assert kept(cache) == []
 
 
@@ -378,25 +377,21 @@ def test_a_member_outside_the_folder_is_refused(tmp_path: Path, name: str) -> No
     assert not list((tmp_path / "out").rglob("outside"))
 
 
-@pytest.mark.parametrize("target", ["/etc/passwd", "../../../etc/passwd"])
-def test_a_link_to_the_outside_is_refused(tmp_path: Path, target: str) -> None:
-    with tarfile.open(tmp_path / SDIST, "w:gz") as tar:
-        link = tarfile.TarInfo("a/setup.py")
-        link.type, link.linkname = tarfile.SYMTYPE, target
-        tar.addfile(link)
+def test_a_link_to_the_outside_is_refused(tmp_path: Path) -> None:
+    for target in ("/etc/passwd", "../../../etc/passwd"):
+        with tarfile.open(tmp_path / SDIST, "w:gz") as tar:
+            link = tarfile.TarInfo("a/setup.py")
+            link.type, link.linkname = tarfile.SYMTYPE, target
+            tar.addfile(link)
+        with pytest.raises(SourceError, match="invalid source archive"):
+            unpack_source(Source(tmp_path / SDIST, "sha256:0", 0), tmp_path / "out")
 
-    with pytest.raises(SourceError, match="invalid source archive"):
-        unpack_source(Source(tmp_path / SDIST, "sha256:0", 0), tmp_path / "out")
 
-
-@pytest.mark.parametrize(
-    "data", [b"not a tar", BODY[: len(BODY) // 2], BODY[:40] + bytes(20) + BODY[60:]], ids=["text", "cut off", "a hole"]
-)
-def test_a_damaged_archive_is_refused(tmp_path: Path, data: bytes) -> None:
-    (tmp_path / SDIST).write_bytes(data)
-
-    with pytest.raises(SourceError, match=f"invalid source archive: {SDIST}"):
-        unpack_source(Source(tmp_path / SDIST, "sha256:0", 0), tmp_path / "out")
+def test_a_damaged_archive_is_refused(tmp_path: Path) -> None:
+    for data in (b"not a tar", BODY[: len(BODY) // 2], BODY[:40] + bytes(20) + BODY[60:]):
+        (tmp_path / SDIST).write_bytes(data)
+        with pytest.raises(SourceError, match=f"invalid source archive: {SDIST}"):
+            unpack_source(Source(tmp_path / SDIST, "sha256:0", 0), tmp_path / "out")
 
 
 @pytest.mark.parametrize("file", ["csrc/kernel.hpp", "flash_attn/kernel.py"])

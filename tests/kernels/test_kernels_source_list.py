@@ -97,8 +97,7 @@ def test_a_damaged_cached_list_is_made_again(tmp_path: Path) -> None:
     assert list_sources("9", release, tmp_path, os.environ).sources == ("old",)
     (path,) = (tmp_path / "source-lists").iterdir()
     written = json.loads(path.read_text())
-    changes: tuple[dict[str, object], ...] = ({"format": 0}, {"sources": []})
-    others = (json.dumps({**written, **change}) for change in changes)
+    others = json.dumps({**written, "format": 0}), json.dumps({**written, "sources": []})
     for kept in ("", "[]", '{"format": 3', *others):
         path.write_text(kept)
         assert list_sources("9", release, tmp_path, os.environ).sources == MADE

@@ -201,6 +201,8 @@ ALTERED = {
     # upstream's files
     "another softmax scale": changed("flash_attn/modules/mha.py", b"scale = 1.0 / d\n", "'scale = 1.0 / d'"),
     "a line more": changed("flash_attn/layers/rotary.py", b"import torch\nimport evil\n", "'import evil'"),
+    "a line feed more": changed("flash_attn/layers/rotary.py", b"import torch\n\n", "1 more"),
+    "no line feed": changed("flash_attn/layers/rotary.py", b"import torch", "no line feed"),
     "a missing file": Altered(with_members(**{"flash_attn/modules/mha.py": None}), STEM, "no such file"),
     "another module in that place": changed(ACTIVATION_MODULE, b"import evil\n", "'import evil'"),
     "a missing licence": Altered(more(**{"licenses/LICENSE": b""}), f"{DIST_INFO}/licenses/LICENSE", "''"),

@@ -25,13 +25,11 @@ def test_docker_is_tried_before_podman_at_the_usual_sockets_unless_docker_host_n
     assert list(find_engine_urls({"DOCKER_HOST": "unix:///run/mine.sock"})) == ["unix:///run/mine.sock"]
 
 
-@pytest.mark.parametrize("url", ["tcp://10.0.0.7:2375", "ssh://builder@far", "npipe:////./pipe/docker_engine"])
-def test_an_engine_on_another_machine_is_refused(url: str) -> None:
-    with pytest.raises(BuildError) as refused:
-        connect_engine({"DOCKER_HOST": url})
-    assert refused.value.what == "the container engine must be on this machine"
-    assert url in refused.value.which
-    assert "folders of this machine" in refused.value.hint
+def test_an_engine_on_another_machine_is_refused() -> None:
+    for url in ("tcp://10.0.0.7:2375", "ssh://builder@far", "npipe:////./pipe/docker_engine"):
+        with pytest.raises(BuildError, match=f"^the container engine must be on this machine: .*{url}") as refused:
+            connect_engine({"DOCKER_HOST": url})
+        assert "folders of this machine" in refused.value.hint
 
 
 def test_without_any_socket_the_hint_says_how_to_start_an_engine(tmp_path: Path) -> None:

@@ -115,4 +115,21 @@ def test_noise_is_warned_of_and_gives_no_ratio() -> None:
         "no ratio to plain is given there"
     )
     steady = attention_report(timed("sdpa", 128, 2.0, noise=0.1), timed("plain", 128, 6.0))
-    assert not any(line.startswith("warning") for line in wrap_lines(attention_text(steady)))
+    lines = wrap_lines(attention_text(steady))
+    assert not any(line.startswith("warning") for line in lines)
+    assert not any("extra MiB" in line for line in lines), "nothing was measured of it"
+
+
+@pytest.mark.parametrize("width", [80, 160])
+def test_a_terminal_gets_every_column_within_its_width(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A narrow one in two tables, which both name the rows."""
+    report = attention_report(*(timed(name, 128, 2.0, 1.0, noise=0.1) for name in ("flash-attn", "plain")))
+    for name in ("NO_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in {"TERM": "xterm-256color", "FORCE_COLOR": "1", "COLUMNS": str(width)}.items():
+        monkeypatch.setenv(name, value)
+    lines = [re.sub(r"\x1b\[[\d;]*m", "", line) for line in wrap_lines(attention_text(report))]
+    assert max(map(len, lines)) <= width
+    assert sum(line.split()[:2] == ["128", "flash-attn"] for line in lines) == (1 if width == 160 else 2)
+    for title in ("implementation", "repetitions", "difference"):
+        assert any(title in line for line in lines), "no title is broken"

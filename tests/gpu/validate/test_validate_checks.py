@@ -104,6 +104,7 @@ def test_a_check_without_its_facts_is_not_run_with_a_reason() -> None:
         check = found(name, installed(**changes), python, non_amd_gpu=non_amd_gpu)
         assert check.status is Status.NOT_RUN
         assert why in check.detail
+    assert found("torch", installed(), H200, non_amd_gpu=True).status is Status.PASSED, "its version counts"
 
 
 def test_the_backend_that_was_called_is_that_of_the_label() -> None:

@@ -101,6 +101,13 @@ def test_another_gpu_than_the_users_is_refused(cli: Cli, machine: Machine, gpu: 
     assert f"  failed    GPU (computed on {name} instead of AMD Instinct MI300X (gfx942))" in done.out.splitlines()
 
 
+def test_cases_that_are_left_out_do_not_stand_for_those_that_ran(cli: Cli, machine: Machine) -> None:
+    machine.answer = numbers(left_out=("uneven cached full float16",)).model_copy(update={"cases": ()})
+    done = cli("validate", "--json", "--cache", "cache")
+    assert done.code == VERIFICATION_FAILED
+    assert [case.status for case in report(done.out).cases] == [Status.FAILED, Status.NOT_RUN]
+
+
 def test_known_limits_of_the_arch_are_left_out_for_triton(cli: Cli, machine: Machine) -> None:
     machine.python, machine.answer = replace(MI300X, arch="gfx1030"), numbers(gpu="gfx1030")
     cli("validate", "--cache", "cache")

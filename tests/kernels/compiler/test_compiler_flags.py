@@ -45,29 +45,18 @@ def flags(*texts: str, tame: bool = False) -> list[str]:
 # which compiles are kernels
 
 
-@pytest.mark.parametrize(
-    ("name", "extension"),
-    [("fmha_fwd_d64_fp16", "hip"), ("fmha_bwd_api", "cu"), ("fmha_fwd_splitkv_combine_d32_bf16", "cpp")],
-)
-def test_a_generated_source_is_a_kernel(name: str, extension: str) -> None:
-    source = f"/w/build/{name}.{extension}"
-    assert is_kernel_source(source)
-    assert kernel_name(source) == name
-    assert source_root(source) == "/w"
-
-
-@pytest.mark.parametrize(
-    "word",
-    [
-        pytest.param("/w/csrc/flash_attn_ck/flash_api.hip", id="a binding"),
-        pytest.param("/w/csrc/fmha_fwd.hip", id="not in the folder of generated sources"),
-        pytest.param("/w/build/flash_api.hip", id="not named as a generated source"),
-        pytest.param("/w/build/fmha_fwd.o", id="an object"),
-        pytest.param("-I/w/build/fmha_fwd.hip", id="an option with such a path"),
-    ],
-)
-def test_other_sources_are_not_kernels(word: str) -> None:
-    assert not is_kernel_source(word)
+def test_a_generated_source_is_a_kernel_and_no_other() -> None:
+    for name, extension in (("fmha_fwd_d64_fp16", "hip"), ("fmha_bwd_api", "cu"), ("fmha_fwd_splitkv_d32_bf16", "cpp")):
+        source = f"/w/build/{name}.{extension}"
+        assert is_kernel_source(source)
+        assert (kernel_name(source), source_root(source)) == (name, "/w")
+    for word in (
+        "/w/csrc/fmha_fwd.hip",  # not in the folder of generated sources
+        "/w/build/flash_api.hip",  # not named as one of them
+        "/w/build/fmha_fwd.o",
+        "-I/w/build/fmha_fwd.hip",
+    ):
+        assert not is_kernel_source(word)
 
 
 # flags

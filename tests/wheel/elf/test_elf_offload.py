@@ -46,6 +46,13 @@ def test_the_entries_of_a_bundle() -> None:
     assert found.targets == {"gfx90a:xnack-", "gfx942"}
 
 
+def test_an_empty_entry_is_not_code() -> None:
+    found = only(bundle([(HOST, b""), (f"{HIP}gfx90a", b""), (f"{HIP}gfx942", code_object("gfx942"))]))
+
+    assert [(entry.size > 0, entry.fault) for entry in found.entries] == [(False, ""), (False, ""), (True, "")]
+    assert found.targets == {"gfx942"}
+
+
 def test_a_bundle_ends_with_its_last_entry_in_any_order() -> None:
     one, two = shell(size=100), shell(size=200)
     at = len(table((0, 0, f"{HIP}gfx90a"), (0, 0, f"{HIP}gfx942")))

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from code_object_bytes import code_object
 from elf_factory import hip_bundle, library, object_file, package, packed, section, shell, with_section
 from wheel_factory import (
     CK,
@@ -106,6 +107,8 @@ def test_device_code_that_waits_for_a_device_link_is_apart_from_that_of_bundles(
     assert elf["forms"] == ["package v2", "plain"]
     assert elf["device_code"] == {"gfx90a": {"objects": 1, "size": 1204}}
     assert elf["packaged_code"] == {"gfx942": {"objects": 1, "size": 256}}
+    (tmp_path / "kernel.co").write_bytes(code_object("gfx1100"))
+    assert as_json(tmp_path / "kernel.co")["elf_files"][0]["code_for"] == "gfx1100"
 
 
 def test_versioned_symbols_are_grouped_by_their_library_and_tell_the_oldest_glibc(tmp_path: Path) -> None:
