@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from time import process_time
 
 import pytest
 
@@ -10,6 +11,7 @@ from explain.build_logs import FOLLOW_ON, HEALTHY, PREAMBLE, compiles, failed, r
 from wheelfactory.commands.options import find_hint
 from wheelfactory.core.errors import BuildError, FactoryError, ProgramError
 from wheelfactory.explain.causes import find_cause, may_show_error
+from wheelfactory.explain.log_lines import MAX_LINE_BYTES
 
 FAILURES = r"""
 out of memory | MAX_JOBS
@@ -200,3 +202,28 @@ def test_another_cause_comes_before_it(log: Path) -> None:
 
 def test_a_log_that_somebody_removed_leaves_the_error_its_own(log: Path) -> None:
     assert find_hint(BuildError("build failed", "build_rocm.sh", STARVED, log=log)) == STARVED
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        "error: CK not support ",
+        "satisfies the requirement a (from versions: 1 ",
+        "error",
+        "x requires y, but you have z ",
+    ],
+)
+def test_a_hostile_line_costs_little_time(part: str) -> None:
+    line = (part * MAX_LINE_BYTES)[:MAX_LINE_BYTES]
+    start = process_time()
+    find_cause([line])
+    assert process_time() - start < 1, "CPU seconds; without a limit some patterns take minutes"
+
+
+def test_the_cause_is_found_at_both_ends_of_a_long_line() -> None:
+    command = "'-DX'," * 2000
+    for line in (
+        f"error: invalid target ID 'gfx9942'; {command}",
+        f"Command '[{command}]' died with <Signals.SIGKILL: 9>.",
+    ):
+        assert find_cause([line]), line[:40]

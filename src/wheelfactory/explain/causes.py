@@ -19,6 +19,9 @@ DEFAULT_FACTS = {"torch": "your torch", "flash-attn": "this flash-attn", "gpu": 
 """What the texts say for facts that a log does not have."""
 HINT_PREFIX = "hint: "
 """Prefix of the line that this program prints after its own ``error:`` line."""
+# characters at each end of a longer line that the patterns see, whose time can grow with the cube of its length: a
+# cause stands before or after a quoted command
+_END = 600
 # longest line that is cached, in characters: 16,384 such lines take 5 MB
 _SHORT = 300
 # suggested if the log does not show how many ran: fits 8 GiB with Debian's compiler (1.4 GiB a job)
@@ -151,6 +154,7 @@ class CauseFinder:
         self._error = text[:_LONGEST_EVIDENCE] if is_ours else ""
         if not may_show_error(text) or symptom_table().warnings.search(text):
             return
+        text = text if len(text) <= 2 * _END else f"{text[:_END]} {text[-_END:]}"
         self._specific = self._find_known(symptom_table().symptoms, text)
         if not self._specific and not self._unspecific:
             self._unspecific = self._find_known(symptom_table().generic_symptoms, text)
