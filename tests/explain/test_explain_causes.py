@@ -204,17 +204,8 @@ def test_a_log_that_somebody_removed_leaves_the_error_its_own(log: Path) -> None
     assert find_hint(BuildError("build failed", "build_rocm.sh", STARVED, log=log)) == STARVED
 
 
-@pytest.mark.parametrize(
-    "part",
-    [
-        "error: CK not support ",
-        "satisfies the requirement a (from versions: 1 ",
-        "error",
-        "x requires y, but you have z ",
-    ],
-)
-def test_a_hostile_line_costs_little_time(part: str) -> None:
-    line = (part * MAX_LINE_BYTES)[:MAX_LINE_BYTES]
+def test_a_hostile_line_costs_little_time() -> None:
+    line = ("error: CK not support " * MAX_LINE_BYTES)[:MAX_LINE_BYTES]
     start = process_time()
     find_cause([line])
     assert process_time() - start < 1, "CPU seconds; without a limit some patterns take minutes"
