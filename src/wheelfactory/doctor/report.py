@@ -104,8 +104,7 @@ def make_report(
     `source`: the manifest, whose wheels were matched as `fit`. `wanted`: the wheels that were asked for. `doctor`: the
     command that runs the doctor with this site.
     """
-    needs_torch, wanted = fit is not None and not fit.fitting, wanted or Wanted()
-    unsupported = tuple(check_system(machine, facts, needs_torch=needs_torch))
+    unsupported, wanted = tuple(check_system(machine, facts, fit)), wanted or Wanted()
     verdict = find_verdict(machine, diagnoses, unsupported, fit, wanted, facts)
     is_dead_end = fit is not None and verdict.kind is VerdictKind.CANNOT
     if unsupported and verdict.kind is VerdictKind.CANNOT:

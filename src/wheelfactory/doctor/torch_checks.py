@@ -36,10 +36,8 @@ from wheelfactory.wheel.elf.mangled import find_string_abi, format_symbol, guess
 # import errors that the same torch again does not mend, and what does; {again}: how to get it again
 _OTHER_REMEDIES: Mapping[str, str] = {
     "iJIT_NotifyEvent": "its MKL is too new: `conda install 'mkl<2024.1'`; or {again}",  # pytorch/pytorch#123097
-    "cannot enable executable stack": "glibc 2.41 and newer do not load this library: clear its mark with "
-    "`patchelf --clear-execstack FILE`, or install a newer torch",
-    r"version [`'](?:GLIBCXX|CXXABI)_": "its C++ library is too old: `conda install --channel conda-forge "
-    "libstdcxx-ng`, or use a newer Linux distribution or container",
+    "cannot enable executable stack": "clear its mark: `patchelf --clear-execstack FILE`, or install a newer torch",
+    r"version [`'](?:GLIBCXX|CXXABI)_": "`conda install --channel conda-forge libstdcxx-ng`, or use a newer Linux",
     r"version [`']GLIBC_": "use a newer Linux distribution, or a container such as rocm/pytorch",
     r"lib(?:openblas|gomp|gfortran|numa|elf|drm\w*|mpi\w*)\.so\S*: cannot open": "install the package of your Linux "
     "distribution that has this library (`apt-file search NAME`)",

@@ -60,15 +60,15 @@ class Wanted:
         return self.backend in (None, backend) and self.flash_attn in versions
 
 
-def check_system(machine: Machine, facts: DoctorFacts, *, needs_torch: bool) -> Iterator[Diagnosis]:
-    """Yield why neither torch for ROCm nor a wheel can run here; `needs_torch`: whether no wheel fits its torch."""
+def check_system(machine: Machine, facts: DoctorFacts, fit: Fit | None) -> Iterator[Diagnosis]:
+    """Yield why neither torch for ROCm nor a wheel can run here; nothing if a wheel fits the torch for ROCm here."""
     python = machine.python
     if python.system == "Windows":
         remedy = "install WSL (`wsl --install`) and AMD's ROCm for WSL, then run the doctor there"
         yield Diagnosis("Windows", "the wheels are for Linux, and this is Windows", remedy)
     elif python.system == "Darwin":
         yield Diagnosis("macOS", "a Mac has no ROCm", "use a Linux machine with an AMD GPU")
-    elif needs_torch or machine.torch is None or machine.torch.hip is None:
+    elif (fit and not fit.fitting) or machine.torch is None or machine.torch.hip is None:
         yield from _check_python(machine, facts)
 
 

@@ -187,9 +187,8 @@ class _Reader:
         """Return the kind of text; None for a text that has no symptom of its own and is of no known kind."""
         if cause and cause.kind != "build" and not (is_build and cause.kind == "import"):
             return cause.kind
-        if is_build or not (cause and self.kind):
-            return "build" if is_build or self.failed else None
-        return self.kind
+        is_build = is_build or (self.failed and not (cause and self.kind))
+        return "build" if is_build else self.kind if cause else None
 
     def _state(self, progress: Progress | None, cause: Cause | None) -> str | None:
         if self.finished:

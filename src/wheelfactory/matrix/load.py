@@ -212,26 +212,18 @@ def _check_torch_entries(matrix: Matrix) -> Iterator[tuple[KeyPath, str, str]]:
                 yield ("rocm", version, "torch", position), f"torch {torch} has no entry", hint
 
 
-def _check_indexes(matrix: Matrix) -> Iterator[tuple[KeyPath, str, str]]:
-    """Find indexes that are named after another ROCm than their entry, as in a copied one."""
+def _check_copied_rocms(matrix: Matrix) -> Iterator[tuple[KeyPath, str, str]]:
+    """Find an index or image of another ROCm, and an image with other fields than its tag, as in a copied entry."""
     for version, rocm in matrix.rocm.items():
         named = re.search(r"/rocm(\d[\d.]*)/*$", rocm.index)
         if named and named[1] != version:
             yield ("rocm", version, "index"), f"this is the index of ROCm {named[1]}", f"write that of ROCm {version}"
-
-
-def _check_image_tags(matrix: Matrix) -> Iterator[tuple[KeyPath, str, str]]:
-    """Find images whose tag says something else than their fields, as in a copied entry."""
-    for version, rocm in matrix.rocm.items():
         for position, image in enumerate(rocm.images):
-            tag = parse_tag(image.tag.rpartition(":")[2])
-            if tag is None:
-                continue
-            place = ("rocm", version, "images", position)
-            if tag.rocm[:2] != major_minor(version):
+            place, tag = ("rocm", version, "images", position), parse_tag(image.tag.rpartition(":")[2])
+            if tag and tag.rocm[:2] != major_minor(version):
                 yield (*place, "tag"), f"{tag.text} is not of ROCm {version}", "name an image of this ROCm"
             fields = {"distribution": image.distribution, "python": f"py{image.python}", "torch": image.torch}
-            for (field, given), said in zip(fields.items(), tag.kind, strict=False):
+            for (field, given), said in zip(fields.items(), tag.kind if tag else (), strict=False):
                 if given not in (None, said):
                     yield (
                         (*place, field),
@@ -270,6 +262,6 @@ def _check_exclusions(matrix: Matrix) -> Iterator[tuple[KeyPath, str, str]]:
 
 _CHECKS = (
     *(_check_duplicate_versions, _check_previews, _check_file_names, _check_filters, _check_aiter, _check_size),
-    *(_check_torch_entries, _check_indexes, _check_image_tags, _check_archs, _check_exclusions),
+    *(_check_torch_entries, _check_copied_rocms, _check_archs, _check_exclusions),
 )
 """What no field shows by itself: each check yields the place, the mistake and the hint."""
