@@ -170,7 +170,7 @@ def test_two_processes_that_append_at_once_lose_no_line(tmp_path: Path) -> None:
 # damage
 
 
-@pytest.mark.parametrize("content", [None, CONTENT[:-1], CONTENT[:-1] + b"?"], ids=["gone", "cut short", "changed"])
+@pytest.mark.parametrize("content", [None, CONTENT[:-1], CONTENT[:-1] + b"?"], ids=["a folder", "cut short", "changed"])
 def test_damage_to_an_object_is_detected(store: Store, content: bytes | None) -> None:
     entry = keep(store)
     path = store.object_path(entry.source)
