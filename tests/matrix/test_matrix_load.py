@@ -214,6 +214,11 @@ REFUSED: dict[str, tuple[tuple[str, str, str, str], ...]] = {
 }
 
 
+def test_a_patch_release_of_rocm_may_have_the_index_of_its_minor_release(path: Path) -> None:
+    path.write_text(SMALL.replace("  '6.2':", "  '6.2.1':"))
+    assert load_matrix(path).rocm["6.2.1"].index.endswith("/rocm6.2")
+
+
 @pytest.mark.parametrize("mistake", REFUSED)
 def test_a_mistake_is_refused_at_its_place_with_the_correction(path: Path, mistake: str) -> None:
     for old, new, what, hint in REFUSED[mistake]:

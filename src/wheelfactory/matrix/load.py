@@ -215,8 +215,10 @@ def _check_torch_entries(matrix: Matrix) -> Iterator[tuple[KeyPath, str, str]]:
 def _check_copied_rocms(matrix: Matrix) -> Iterator[tuple[KeyPath, str, str]]:
     """Find an index or image of another ROCm, and an image with other fields than its tag, as in a copied entry."""
     for version, rocm in matrix.rocm.items():
-        named = re.search(r"/rocm(\d[\d.]*)/*$", rocm.index)
-        if named and named[1] != version:
+        named = re.search(r"/rocm(\d+\.\d+[\d.]*)/*$", rocm.index)
+        # 6.4.3 may have the index of 6.4, but not if 6.4 is an entry, too
+        is_other = named and (named[1] in matrix.rocm or major_minor(named[1]) != major_minor(version))
+        if named and is_other and named[1] != version:
             yield ("rocm", version, "index"), f"this is the index of ROCm {named[1]}", f"write that of ROCm {version}"
         for position, image in enumerate(rocm.images):
             place, tag = ("rocm", version, "images", position), parse_tag(image.tag.rpartition(":")[2])
