@@ -92,7 +92,7 @@ def _check_python(machine: Machine, facts: DoctorFacts) -> Iterator[Diagnosis]:
         what = f"torch for ROCm needs glibc {_GLIBC}, and this system has {python.glibc}"
         yield Diagnosis("C library", what, "use a newer Linux distribution, or a container such as rocm/pytorch")
     elif not major_minor(oldest) <= have <= major_minor(newest):
-        yield Diagnosis("Python", f"the matrix has no torch for ROCm for Python {'.'.join(map(str, have))}", way)
+        yield Diagnosis("Python", f"no torch for ROCm is known for Python {'.'.join(map(str, have))}", way)
 
 
 def needs_own_fix(diagnosis: Diagnosis) -> bool:
