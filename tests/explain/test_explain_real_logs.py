@@ -26,6 +26,15 @@ CELL = f"fa2.8.3-rocm7.2-torch2.13.0-cp3{sys.version_info[1]}-ck"
 ONE_HEAD_DIM = 704
 """Objects of 2.8.3 with one head dim: 697 generated and 7 bindings."""
 
+DIES_AT_KERNELS = """\
+#!/bin/sh
+case " $* " in
+    *" -### "* | *" -dM "* | *" -emit-pch "* | *_api.hip* | " --version ") exec "${{0%/*}}/alive" "$@" ;;
+esac
+echo '{message}' >&2
+exit 254
+"""
+
 
 def explained(log: Path, capsys: pytest.CaptureFixture[str]) -> Any:
     assert main(["explain", str(log), "--json"]) == DONE
@@ -64,9 +73,10 @@ def test_a_build_of_this_program_that_the_kernel_killed_is_told_and_explained_as
     small_rocm: Mapping[str, str], cache: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     broken = shutil.copytree(small_rocm["ROCM_PATH"], tmp_path / "rocm", symlinks=True)
-    hipcc = broken / "bin/hipcc"
-    message = "clang++: error: unable to execute command: Killed"
-    hipcc.write_text(hipcc.read_text().replace("\nkind=kernel\n", f"\necho '{message}' >&2\nexit 254\n"))
+    hipcc, message = broken / "bin/hipcc", "clang++: error: unable to execute command: Killed"
+    hipcc.rename(broken / "bin/alive")
+    hipcc.write_text(DIES_AT_KERNELS.format(message=message))
+    hipcc.chmod(0o755)
     environ = {**small_rocm, "ROCM_PATH": str(broken), "ROCM_HOME": str(broken)}
     machine = make_machine(tmp_path / "cache", cache, environ)
     for shared in ("sources", "source-lists"):
