@@ -25,7 +25,7 @@ ROCM, TORCH = "7.2", "2.13.0"
 
 BASE = {
     "tag": "rocm/pytorch:stand-in",
-    "distribution": "debian12",
+    "distribution": "ubuntu22.04",  # as the tag of AMD's stand-in says; nothing else reads it
     "glibc": "2.36",
     "python": "3.11",
     "python-path": "/opt/venv/bin/python",
