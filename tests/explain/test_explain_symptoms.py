@@ -57,6 +57,8 @@ build | requirement of the build is missing | psutil | {META}ImportError: No mod
 build | release for CUDA only | flash-attn 2.5.6 may be too old
     {CUDA_PIN}TypeError: expected string or bytes-like object, got 'NoneType'
 build | setup.py looks for CUDA | 2.6.3 | {BUILD}OSError: CUDA_HOME environment variable is not set
+build | wrong torch | not built for ROCm
+    OSError: CUDA_HOME environment variable is not set. Please set it to your CUDA install root.
 build | no virtual environment | second pip for third_party/aiter
     {META}Submodule path 'third_party/aiter': checked out\nerror: externally-managed-environment
 build | CK of another commit | submodule update --init --force
@@ -166,6 +168,7 @@ run time | no code for this GPU | the doctor
     torch.AcceleratorError: HIP error: no kernel image is available for execution on the device
     "hipErrorNoBinaryForGpu: Unable to find code object for all current devices!"
     {CALL}AssertionError: Unsupported gfx arch gfx1031
+    RuntimeError: FlashAttention only supports AMD MI200 GPUs or newer.
     rocBLAS error: Cannot read /opt/rocm/lib/TensileLibrary.dat for GPU arch : gfx1103
     rocblaslt error: Cannot read "TensileLibrary_lazy_gfx1103.dat": No such file
 run time | CK has no kernel for this call | preview | {CALL}RuntimeError: invalid argument for fmha_bwd
@@ -239,6 +242,17 @@ def test_a_pasted_text_has_its_kind_cause_and_next_step(kind: str, cause: str, a
 def test_a_text_about_something_else_is_refused(text: str) -> None:
     with pytest.raises(InputError, match="nothing about flash-attn in this text"):
         read(text)
+
+
+@pytest.mark.parametrize("package", ["flash-attn", "some pyproject.toml based projects (flash_attn)", "other"])
+def test_the_end_of_a_build_that_failed_is_one_if_it_names_flash_attn(package: str) -> None:
+    text = f"ninja: build stopped: subcommand failed.\nERROR: Failed to build {package}\n"
+    if package == "other":
+        with pytest.raises(InputError, match="nothing about flash-attn in this text"):
+            read(text)
+    else:
+        build_log = read(text)
+        assert (build_log.kind, build_log.state, build_log.cause) == ("build", "failed", None)
 
 
 def test_every_symptom_has_a_text() -> None:

@@ -32,7 +32,9 @@ _KINDS: dict[TextKind, re.Pattern[str]] = {
     "container": re.compile(
         r"^(?:#\d+ |docker: |podman: |Error response from daemon)|/Dockerfile|failed to (?:solve|register layer)"
     ),
-    "build": re.compile(r"composable_kernel|third_party/aiter|GPU archs|\bhipcc\b|\bAMD clang\b|/hipify_python\.py"),
+    "build": re.compile(
+        r"composable_kernel|third_party/aiter|GPU archs|\bhipcc\b|\bAMD clang\b|/hipify_python\.py|^OSError: CUDA_HOME "
+    ),
 }
 _CCACHE = re.compile(r"\b(?:ccache|sccache)\b")
 _NO_NINJA = "we could not find ninja"
