@@ -59,6 +59,7 @@ build | release for CUDA only | flash-attn 2.5.6 may be too old
 build | setup.py looks for CUDA | 2.6.3 | {BUILD}OSError: CUDA_HOME environment variable is not set
 build | wrong torch | not built for ROCm
     OSError: CUDA_HOME environment variable is not set. Please set it to your CUDA install root.
+build | ROCm incomplete | rocm | clang++: error: cannot find HIP runtime; provide its path via '--rocm-path'
 build | no virtual environment | second pip for third_party/aiter
     {META}Submodule path 'third_party/aiter': checked out\nerror: externally-managed-environment
 build | CK of another commit | submodule update --init --force
@@ -163,6 +164,9 @@ run time | Triton cannot compile the kernel | the doctor
     File "/v/lib/python3.12/site-packages/triton/x.py"\nLLVM ERROR: Cannot select: intrinsic %llvm.amdgcn.x
 run time | kernel library could not be linked | rocm-sdk path --root
     [aiter] failed jit build [module_x]\n/usr/bin/ld: cannot find -lamdhip64: No such file
+run time | program crashed | faulthandler
+    $ python -c "import flash_attn"\nSegmentation fault (core dumped)
+run time | error at run time | AMD_SERIALIZE_KERNEL | hipErrorStreamCaptureUnsupported: operation not permitted
 run time | no code for this GPU | the doctor
     {CALL}RuntimeError: HIP error: invalid device function
     torch.AcceleratorError: HIP error: no kernel image is available for execution on the device
@@ -215,6 +219,7 @@ container | image for another processor | x86-64 | no matching manifest for linu
 CASES = [(*expected, text.format_map(globals())) for *expected, text in rows(PASTED, 4)]
 
 OTHERS = [
+    "$ ./server\nSegmentation fault (core dumped)\n",
     f'{TRACE}  File "/srv/app.py", line 3\nPermissionError: [Errno 13] Permission denied: "/srv/data"\n',
     f"{TRACE}KeyError: 'flash'\nValueError: not a flash-attn build\n",
     "npm ERR! code ENOENT\nnpm ERR! No such file or directory\n",

@@ -33,7 +33,8 @@ _KINDS: dict[TextKind, re.Pattern[str]] = {
         r"^(?:#\d+ |docker: |podman: |Error response from daemon)|/Dockerfile|failed to (?:solve|register layer)"
     ),
     "build": re.compile(
-        r"composable_kernel|third_party/aiter|GPU archs|\bhipcc\b|\bAMD clang\b|/hipify_python\.py|^OSError: CUDA_HOME "
+        r"composable_kernel|third_party/aiter|GPU archs|\bhipcc\b|\bAMD clang\b|/hipify_python\.py|"
+        r"^OSError: CUDA_HOME |cannot find (?:ROCm|HIP) "
     ),
 }
 _CCACHE = re.compile(r"\b(?:ccache|sccache)\b")
