@@ -198,7 +198,7 @@ def test_archs_are_read_from_all_bundles_with_code(tmp_path: Path) -> None:
 
 
 def test_incomplete_information_gives_no_archs(tmp_path: Path) -> None:
-    """Code that is hidden is told from no code for AMD GPUs, and a library from what is none."""
+    """Hidden code differs from no code for AMD GPUs, and a library from a file that is none."""
     fatbin = section(hip_bundle("gfx942"), packed(hip_bundle("gfx90a")))
     for data, expected in (
         (b"", ((), None)),

@@ -53,7 +53,7 @@ def test_a_cell_of_the_matrix_is_given_back() -> None:
 
 
 def test_a_refused_cell_is_told_with_its_reason() -> None:
-    """The Python decides which reason against a Triton cell is told."""
+    """Which reason is given against a Triton cell depends on the Python."""
     for cell, python, reason in (
         ("fa2.8.3-rocm6.4-torch2.9.1-cp312-ck", None, "the compiler of this image stops"),
         ("fa2.8.3-rocm6.2-torch2.5.1-py3-triton", "3.11", "torch 2.5.1 brings Triton 3.1.0; the kernels of"),

@@ -75,6 +75,12 @@ def recorded(**changes: object) -> Callable[[Path], Path]:
     return lambda folder: finished_wheel(folder, record=build_record(**changes))
 
 
+def needing_glibc_2_29(folder: Path, platform: str) -> Path:
+    source = "#include <math.h>\ndouble f(double x) { return exp(x); }"
+    members = payload(CK, source=source, flags=("-O0", "-lm"))
+    return finished_wheel(folder, tags=f"cp311-cp311-{platform}_x86_64", members=members)
+
+
 def device(*bundles: bytes) -> Callable[[Path], Path]:
     return changed_extension(fatbin=section(*bundles))
 
@@ -274,13 +280,7 @@ BAD_WHEELS = {
         changed_extension(runpath="$ORIGIN::/x"), "linking", NAME, "no RUNPATH", "''"
     ),
     "symbols of a newer glibc than its tag": Bad(
-        lambda folder: finished_wheel(
-            folder,
-            tags="cp311-cp311-manylinux_2_17_x86_64",
-            members=payload(
-                CK, source="#include <math.h>\ndouble f(double x) { return exp(x); }", flags=("-O0", "-lm")
-            ),
-        ),
+        lambda folder: needing_glibc_2_29(folder, "manylinux_2_17"),
         *("linking", NAME, "symbols of glibc 2.17", "glibc 2.29"),
     ),
     # the device code
@@ -380,6 +380,11 @@ def test_a_bad_wheel_is_refused_for_its_own_reason(tmp_path: Path, kind: str) ->
         finding
     )
     assert finding.remedy
+
+
+def test_symbols_of_the_glibc_of_its_tag_are_no_finding(tmp_path: Path) -> None:
+    results = verify(needing_glibc_2_29(tmp_path, "manylinux_2_29"), CK, context=small_machine(tmp_path))
+    assert {result.gate: result.findings for result in results}["linking"] == ()
 
 
 OF_NEW_DRIVER = bundle([(HOST, b""), *((f"hip-amdgcn-amd-amdhsa--{arch}", code_object(arch)) for arch in ARCHS)])

@@ -69,6 +69,13 @@ def test_symbols() -> None:
     assert found.undefined == (Symbol("away", weak=False), Symbol("maybe", weak=True))
 
 
+def test_a_symbol_without_a_name_is_none() -> None:
+    file = ElfBytes()
+    file.table(e.SYMTAB, e.symbol(0, LOCAL) + e.symbol(0, GLOBAL, 7) + e.symbol(0, GLOBAL))
+    file.hash(3)
+    assert read(file.build()) == Dynamic()
+
+
 def test_versions_of_symbols() -> None:
     file = ElfBytes()
     file.symbols(("memcpy", GLOBAL, 0), ("sin", GLOBAL, 0), ("plain", GLOBAL, 0))
