@@ -239,6 +239,7 @@ BAD_WHEELS = {
         *("identity", "build record offload_archs", "gfx90a, gfx942", "gfx942"),
     ),
     # contents
+    "no extension": Bad(with_members(**{NAME: None}), "contents", "", NAME, "no such file"),
     "the extension of another Python": Bad(
         with_members(**{NAME: None, NAME.replace("311", "312"): extension(*ARCHS)}), "contents", "", NAME, "no such"
     ),
