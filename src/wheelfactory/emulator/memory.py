@@ -14,11 +14,18 @@ Report: TypeAlias = Callable[[str, str, int], None]
 """Called with a problem, the name of the nearest region, and the offset in bytes from its start."""
 
 _STEPS = {count: np.arange(count)[:, None] for count in range(1, 65)}
-_ALL_WRITTEN = np.uint32(0x01010101)
-_NOBODY, _SEVERAL = -1, -2
+_SHIFTS = {1: 0, 2: 1, 4: 2}
+_ONES = {1: 0x01, 2: 0x0101, 4: 0x01010101}
+"""The number 1 in each byte of a unit."""
+_NOBODY, _SEVERAL = np.int8(-1), np.int8(-2)
 """In place of the number of a wave."""
 _LOST = 0xFFFFFFFF
 """Loaded where nothing is; as a float it is NaN."""
+
+
+def _in_units(data: Array) -> dict[int, Array]:
+    """Return bytes as numbers of 1, 2 and 4 bytes: one for each element costs less than one for each byte."""
+    return {unit: data[: data.size // unit * unit].view(f"u{unit}") for unit in _SHIFTS}
 
 
 class Region:
@@ -29,48 +36,53 @@ class Region:
 
     def __init__(self, name: str, start: int, data: Array, *, track: bool = False) -> None:
         self.name, self.start, self.end = name, start, start + data.size
-        self._bytes, self._words = data, _words(data) if start % 4 == 0 else None
-        self._written = np.zeros(data.size + 3 & ~3, np.uint8) if track else None
-        self._written_words = _words(self._written) if self._written is not None else None
+        self._data = _in_units(data)
+        self._written = _in_units(np.zeros(data.size, np.uint8)) if track else None
 
     def reset(self) -> None:
         """Forget which bytes were written, and fill them with NaN."""
         if self._written is not None:
-            self._written[:] = 0
-        self._bytes[:] = 0xFF
+            self._written[1][:] = 0
+        self._data[1][:] = 0xFF
 
     def load(self, at: Array, size: int, count: int, report: Report) -> Array:
         """Load `count` elements of `size` bytes for each lane, as uint32 of shape (count, lanes); `at` are offsets."""
-        if size == 4 and self._words is not None and not np.count_nonzero(at & 3):
-            index = (at >> 2) + _STEPS[count]
-            if self._written_words is not None:
-                self._report_unwritten(at, self._written_words.take(index) == _ALL_WRITTEN, report)
-            return self._words.take(index)
-        index = at + _STEPS[size * count]
-        if self._written is not None:
-            self._report_unwritten(at, self._written.take(index), report)
-        raw = self._bytes.take(index).astype(np.uint32).reshape(count, size, -1)
-        words: Array = np.bitwise_or.reduce(raw << (8 * _STEPS[size]).astype(np.uint32), axis=1)
+        unit, places = self._places(at, size, count)
+        found = self._read(at, unit, places, report).astype(np.uint32, copy=False)
+        if unit == size:
+            return found
+        parts = found.reshape(count, size, -1) << (8 * _STEPS[size]).astype(np.uint32)
+        words: Array = np.bitwise_or.reduce(parts, axis=1)
         return words
 
-    def _report_unwritten(self, at: Array, written: Array, report: Report) -> None:
-        if np.count_nonzero(written) < written.size:
-            report(f"read of {self.name} that nobody wrote", self.name, int(at[~written.all(0)][0]))
-
-    def store(self, at: Array, size: int, values: Array, _report: Report) -> None:
+    def store(self, at: Array, size: int, values: Array, report: Report) -> None:
         """Store values of shape (count, lanes), `size` bytes each."""
-        count = len(values)
-        if size == 4 and self._words is not None and not np.count_nonzero(at & 3):
-            index = (at >> 2) + _STEPS[count]
-            self._words[index] = values
-            if self._written_words is not None:
-                self._written_words[index] = _ALL_WRITTEN
-            return
-        index = at + _STEPS[size * count]
-        raw = values[:, None, :] >> (8 * _STEPS[size]).astype(np.uint32)
-        self._bytes[index] = raw.reshape(size * count, -1).astype(np.uint8)
+        unit, places = self._places(at, size, len(values))
+        if unit != size:
+            values = (values[:, None, :] >> (8 * _STEPS[size]).astype(np.uint32)).reshape(places.shape)
+        self._write(at, unit, places, values, report)
+
+    def _places(self, at: Array, size: int, count: int) -> tuple[int, Array]:
+        """Return the unit of an access, which is bytes if it is not aligned, and its places in that unit."""
+        unit = 1 if self.start % size or np.count_nonzero(at & size - 1) else size
+        return unit, (at >> _SHIFTS[unit]) + _STEPS[size * count // unit]
+
+    def _read(self, at: Array, unit: int, places: Array, report: Report) -> Array:
         if self._written is not None:
-            self._written[index] = 1
+            written = self._written[unit].take(places).view(bool)
+            if np.count_nonzero(written) < written.size:
+                report(f"read of {self.name} that nobody wrote", self.name, _first(at, ~written, unit))
+        return self._data[unit].take(places)
+
+    def _write(self, _at: Array, unit: int, places: Array, values: Array, _report: Report) -> None:
+        self._data[unit][places] = values
+        if self._written is not None:
+            self._written[unit][places] = _ONES[unit]
+
+
+def _first(at: Array, found: Array, unit: int) -> int:
+    """Return the offset of the first lane that has one of the bytes that were found."""
+    return int(at[np.flatnonzero(found.any(0))[0] // unit])
 
 
 class SharedRegion(Region):
@@ -80,7 +92,7 @@ class SharedRegion(Region):
         super().__init__("local memory", 0, data, track=True)
         self.wave = 0
         """The number of the wave that runs."""
-        self._stored_by, self._loaded_by = (np.full(data.size, _NOBODY, np.int8) for _ in range(2))
+        self._stored_by, self._loaded_by = (_in_units(np.full(data.size, _NOBODY)) for _ in range(2))
         self._storing: set[int] = set()
         self._loading: set[int] = set()
 
@@ -89,45 +101,40 @@ class SharedRegion(Region):
         for waves, by in ((self._storing, self._stored_by), (self._loading, self._loaded_by)):
             if waves:
                 waves.clear()
-                by.fill(_NOBODY)
+                by[1].fill(0xFF)  # nobody
 
-    def load(self, at: Array, size: int, count: int, report: Report) -> Array:
-        """Load as `Region.load` does."""
-        index = at + _STEPS[size * count]
+    def _read(self, at: Array, unit: int, places: Array, report: Report) -> Array:
         if self._storing - {self.wave}:
-            problem = "read of local memory after another wave's write"
-            self._report_other(at, self._stored_by.take(index), problem, report)
-        loaded_by: Array | int = self.wave
+            stored_by = self._stored_by[unit].take(places).view(np.int8)
+            self._report_other(at, stored_by, unit, "read of local memory after another wave's write", report)
+        loaded_by: Array | int = self.wave * _ONES[unit]
         if self._loading - {self.wave}:
-            loaded_by = self._loaded_by.take(index)
-            loaded_by = np.where((loaded_by == _NOBODY) | (loaded_by == self.wave), self.wave, _SEVERAL)
-        self._loaded_by[index] = loaded_by
+            before = self._loaded_by[unit].take(places).view(np.int8)
+            mine = (before == _NOBODY) | (before == self.wave)
+            loaded_by = np.where(mine, np.int8(self.wave), _SEVERAL).view(f"u{unit}")
+        self._loaded_by[unit][places] = loaded_by
         self._loading.add(self.wave)
-        return super().load(at, size, count, report)
+        return super()._read(at, unit, places, report)
 
-    def store(self, at: Array, size: int, values: Array, report: Report) -> None:
-        """Store as `Region.store` does."""
-        index = at + _STEPS[size * len(values)]
+    def _write(self, at: Array, unit: int, places: Array, values: Array, report: Report) -> None:
         if self._loading - {self.wave}:
-            problem = "write of local memory after another wave's read"
-            self._report_other(at, self._loaded_by.take(index), problem, report)
-        stored_by, before = self._stored_by.take(index), self._bytes.take(index)
-        super().store(at, size, values, report)
-        if self._storing - {self.wave}:
+            loaded_by = self._loaded_by[unit].take(places).view(np.int8)
+            self._report_other(at, loaded_by, unit, "write of local memory after another wave's read", report)
+        before = self._data[unit].take(places) if self._storing - {self.wave} else None
+        super()._write(at, unit, places, values, report)
+        if before is not None:
             # several waves often store the same result: only a store that changes another one's depends on order
-            stored_by[before == self._bytes.take(index)] = _NOBODY
-            self._report_other(at, stored_by, "write of local memory over another wave's write", report)
-        self._stored_by[index] = self.wave
+            changed = before.view(np.uint8) != self._data[unit].take(places).view(np.uint8)
+            stored_by = np.where(changed, self._stored_by[unit].take(places).view(np.int8), _NOBODY)
+            problem = "write of local memory over another wave's write"
+            self._report_other(at, stored_by, unit, problem, report)
+        self._stored_by[unit][places] = self.wave * _ONES[unit]
         self._storing.add(self.wave)
 
-    def _report_other(self, at: Array, waves: Array, problem: str, report: Report) -> None:
+    def _report_other(self, at: Array, waves: Array, unit: int, problem: str, report: Report) -> None:
         other = (waves != _NOBODY) & (waves != self.wave)
         if np.count_nonzero(other):
-            report(f"{problem}, without a barrier", self.name, int(at[other.any(0)][0]))
-
-
-def _words(data: Array) -> Array:
-    return data[: data.size // 4 * 4].view(np.uint32)
+            report(f"{problem}, without a barrier", self.name, _first(at, other, unit))
 
 
 class Memory:
