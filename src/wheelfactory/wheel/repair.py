@@ -25,22 +25,10 @@ from wheelfactory.wheel.read import Wheel
 # libraries of torch and ROCm, as globs: auditwheel compares them with versioned SONAMEs. Source: pytorch
 # .ci/manywheel/repair_wheel.py, and the libraries in a ROCm 10 image
 EXTERNAL_LIBRARIES = (
-    "libtorch*.so*",
-    "libc10*.so*",
-    "libshm*.so*",
-    "libamdhip64.so*",
-    "libhip*.so*",
-    "libhsa-runtime64.so*",
-    "libhsa-amd-aqlprofile64.so*",
-    "libamd_comgr*.so*",
-    "libamd_smi.so*",
-    "libroc*.so*",
-    "librccl.so*",
-    "libMIOpen.so*",
-    "libmagma.so*",
-    "libdrm*.so*",
-    "libnuma.so*",
-    "libelf.so*",
+    *("libtorch*.so*", "libc10*.so*", "libshm*.so*"),
+    *("libamdhip64.so*", "libhip*.so*", "libhsa-runtime64.so*", "libhsa-amd-aqlprofile64.so*"),
+    *("libamd_comgr*.so*", "libamd_smi.so*", "libroc*.so*", "librccl.so*", "libMIOpen.so*", "libmagma.so*"),
+    *("libdrm*.so*", "libnuma.so*", "libelf.so*"),
 )
 
 # libraries of every manylinux system. Source: PEP 600, and the policies in auditwheel
