@@ -76,11 +76,9 @@ def _refuse_without_rocm(matrix: Matrix, cell: Cell, host: Host, *, local_build:
             + (", or use the Triton backend: --backend triton" if triton and local_build else ""),
         )
     if not same_rocm(host.rocm, cell.rocm):
-        raise BuildError(
-            f"cannot build {cell.id} here",
-            f"this machine has ROCm {host.rocm}, the cell needs {cell.rocm}",
-            f"name ROCm {host.rocm} (or auto), or set ROCM_PATH to a ROCm {cell.rocm}",
-        )
+        which = f"this machine has ROCm {host.rocm}, the cell needs {cell.rocm}"
+        hint = f"name ROCm {host.rocm} (or auto), or set ROCM_PATH to a ROCm {cell.rocm}"
+        raise BuildError(f"cannot build {cell.id} here", which, hint)
 
 
 def choose_archs(matrix: Matrix, cell: Cell, requested: str, detected: tuple[str, ...]) -> tuple[str, ...]:

@@ -93,11 +93,8 @@ def require_complete(expected: Collection[str], available: Container[str], note:
     missing = sorted(source for source in expected if source not in available)
     if missing:
         which = f"{len(missing)} of {len(expected)} sources have no object: {shorten_names(missing)}{note}"
-        raise IncompleteSetError(
-            "incomplete kernel set",
-            which,
-            "run the same compile commands again: they compile only missing kernels",
-        )
+        hint = "run the same compile commands again: they compile only missing kernels"
+        raise IncompleteSetError("incomplete kernel set", which, hint)
 
 
 def _read_object(store: Store, entry: ObjectRecord) -> Iterator[bytes]:
@@ -223,9 +220,8 @@ def _open_archive(path: Path) -> Iterator[ArchiveStream]:
         with path.open("rb") as file:
             yield ArchiveStream(file)
     except FileNotFoundError:
-        raise InputError(
-            "no such kernel archive", str(path), "check the path; `wheelfactory kernels SET` makes an archive"
-        ) from None
+        hint = "check the path; `wheelfactory kernels SET` makes an archive"
+        raise InputError("no such kernel archive", str(path), hint) from None
     except DamagedStreamError as error:
         raise InputError("damaged kernel archive", f"{path}: {error}", hint) from None
     except OSError as error:

@@ -37,11 +37,8 @@ def parse_generator_commands(setup: str, version: str, archs: Sequence[str]) -> 
         if not found:
             raise _NotPlainError(f"setup.py never runs {GENERATOR}")
     except (SyntaxError, _NotPlainError) as error:
-        raise SourceError(
-            "cannot list the kernel sources of flash-attn",
-            f"{version}: {error}",
-            "its setup.py calls the generator in an unknown way: extend kernels/generator_commands.py",
-        ) from None
+        hint = "its setup.py calls the generator in an unknown way: extend kernels/generator_commands.py"
+        raise SourceError("cannot list the kernel sources of flash-attn", f"{version}: {error}", hint) from None
     return found
 
 

@@ -104,11 +104,9 @@ def parse_architecture(wheel: Wheel) -> str:
     found = {match[1] if (match := _PLATFORM.fullmatch(tag)) else None for tag in wheel.platform_tags}
     one = found.pop()
     if found or one is None:
-        raise VerificationError(
-            "not tagged for one Linux architecture",
-            f"{wheel.path.name}: expected linux_x86_64 or linux_aarch64, found {', '.join(wheel.platform_tags)}",
-            "it has compiled code: build it with setup.py on the target machine",
-        )
+        which = f"{wheel.path.name}: expected linux_x86_64 or linux_aarch64, found {', '.join(wheel.platform_tags)}"
+        hint = "it has compiled code: build it with setup.py on the target machine"
+        raise VerificationError("not tagged for one Linux architecture", which, hint)
     return one
 
 

@@ -103,11 +103,8 @@ def find_engine_urls(environ: Mapping[str, str]) -> Iterator[str]:
     named = environ.get("DOCKER_HOST")
     if named:
         if not named.startswith(_SCHEME):
-            raise BuildError(
-                "the container engine must be on this machine",
-                f"DOCKER_HOST={named}",
-                "containers mount folders of this machine: unset DOCKER_HOST, or run the factory on that machine",
-            )
+            hint = "containers mount folders of this machine: unset DOCKER_HOST, or run the factory on that machine"
+            raise BuildError("the container engine must be on this machine", f"DOCKER_HOST={named}", hint)
         yield named
         return
     own = environ.get("XDG_RUNTIME_DIR") or f"/run/user/{os.getuid()}"

@@ -59,22 +59,16 @@ def require_comparable(name: str, old: TrainingReport, config: TrainingConfig, h
         if getattr(there, field) != getattr(here, field)
     ]
     if found:
-        raise InputError(
-            "cannot compare these reports",
-            f"{name}: {'; '.join(found)}",
-            "compare reports with the same sizes, options and GPU",
-        )
+        hint = "compare reports with the same sizes, options and GPU"
+        raise InputError("cannot compare these reports", f"{name}: {'; '.join(found)}", hint)
 
 
 def require_common_implementation(old: TrainingReport, implementations: Collection[str]) -> None:
     """Raises `InputError` if the old report measured none of these implementations."""
     measured = [result.implementation.name for result in old.results if result.status == "measured"]
     if not set(measured) & set(implementations):
-        raise InputError(
-            "nothing to compare",
-            f"the old report measured: {', '.join(measured) or 'nothing'}",
-            "select one of them with --implementations",
-        )
+        hint = "select one of them with --implementations"
+        raise InputError("nothing to compare", f"the old report measured: {', '.join(measured) or 'nothing'}", hint)
 
 
 def compare_training(old: TrainingReport, new: TrainingReport, threshold: float) -> tuple[FigureChange, ...]:

@@ -122,7 +122,6 @@ def _open_interpreter(
         except BuildError as error:
             reason = error.which.splitlines()[-1]
             hint = "use --python to name a Python that matches the wheel"
-            raise InputError(
-                "cannot install the wheel", f"{wheel.path.name} for {python.python} ({reason})", hint
-            ) from None
+            which = f"{wheel.path.name} for {python.python} ({reason})"
+            raise InputError("cannot install the wheel", which, hint) from None
         yield environment.python

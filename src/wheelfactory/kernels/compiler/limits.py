@@ -68,11 +68,9 @@ def increase_stack_limit_for_link(pid: int, objects: Iterable[str], environ: Map
         return
     allowed = argument_limit(hard)
     if needed > allowed:
-        raise BuildError(
-            "too many arguments for the linker",
-            f"{len(paths)} object paths take {needed} bytes, the hard stack limit allows {allowed}",
-            "raise the hard stack limit (ulimit -H -s), or use a shorter --cache path",
-        )
+        which = f"{len(paths)} object paths take {needed} bytes, the hard stack limit allows {allowed}"
+        hint = "raise the hard stack limit (ulimit -H -s), or use a shorter --cache path"
+        raise BuildError("too many arguments for the linker", which, hint)
     resource.prlimit(pid, resource.RLIMIT_STACK, (4 * allowed, hard))
 
 
@@ -139,11 +137,8 @@ def require_matching_keys(keys: Iterable[SetKey], archive_keys: Sequence[Mapping
         parts = [dict(given) for given in archive_keys if given.get("targets") == key.parts["targets"]]
         if parts and dict(key.parts) not in parts:
             nearest = min((diff_key_parts(key.parts, given) for given in parts), key=len)
-            raise BuildError(
-                "the kernel archive was compiled differently",
-                "; ".join(nearest),
-                "compile the kernels again with this compiler and these sources: wheelfactory kernels SET",
-            )
+            hint = "compile the kernels again with this compiler and these sources: wheelfactory kernels SET"
+            raise BuildError("the kernel archive was compiled differently", "; ".join(nearest), hint)
 
 
 def require_one_offload_form(objects: Iterable[Path]) -> None:
