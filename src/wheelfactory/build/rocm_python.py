@@ -11,7 +11,7 @@ from wheelfactory.build.environments import (
     Environment,
     build_tool_requirements,
     clean_environ,
-    find_package_folders,
+    find_base,
     keep_environment,
     make_layered_environment,
     pip_install,
@@ -105,7 +105,7 @@ def _with_build_tools(base: Path, cell: Cell, context: Context) -> Environment:
     if not environment.folder.is_dir():
         logger.info("installing the build tools for %s", base)
         with scratch_dir(context.cache) as scratch:
-            layers = find_package_folders(base, clean_environ(context.environ))
+            layers = find_base(base, cell.python, context.environ).layers
             made = make_layered_environment(scratch / "env", base, cell.python, layers)
             pip_install(made, *build_tool_requirements())
             keep_environment(made, environment.folder)

@@ -19,7 +19,12 @@ from pathlib import Path
 
 from packaging.version import Version
 
-from wheelfactory.build.environments import make_numpy_environment, make_triton_environment, numpy_requirements
+from wheelfactory.build.environments import (
+    make_numpy_environment,
+    make_triton_environment,
+    numpy_requirements,
+    open_wheel_environment,
+)
 from wheelfactory.build.recipe import choose_jobs
 from wheelfactory.core.progress import announced_progress, logger
 from wheelfactory.emulator.findings import emulator_id
@@ -36,7 +41,7 @@ from wheelfactory.verify.proofs import (
     payload_sha256,
     program_environ,
     run_program,
-    stand_in_environment,
+    stand_in_base,
     stand_in_requirements,
     stand_in_torch_version,
 )
@@ -184,7 +189,7 @@ def _execute(subject: Subject, keys: Mapping[str, ProofKey]) -> Iterator[tuple[s
     if not keys:
         return
     environ, numpy = program_environ(subject.environ, subject.cell), make_numpy_environment(subject.cache)
-    with stand_in_environment(subject, numpy) as environment:
+    with open_wheel_environment(subject.cache, stand_in_base(subject, numpy), *subject.wheels()) as environment:
         if needs_linker(subject.triton):
             environ |= linker_environ(environment.folder, subject.cache)
             linker = make_triton_environment(subject.cache, LINKER).folder

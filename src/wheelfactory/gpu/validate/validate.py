@@ -9,7 +9,7 @@ from pathlib import Path
 
 from wheelfactory.build.environments import (
     clean_environ,
-    find_package_folders,
+    find_base,
     make_build_environment,
     open_wheel_environment,
 )
@@ -113,12 +113,10 @@ def _open_interpreter(
     if wheel is None:
         yield python.python
         return
-    layers = find_package_folders(python.python, clean_environ(environ))
+    base = find_base(python.python, python.version, environ)
     with ExitStack() as stack:
         try:
-            environment = stack.enter_context(
-                open_wheel_environment(cache, wheel.path, python.python, python.version, layers, kernels)
-            )
+            environment = stack.enter_context(open_wheel_environment(cache, base, wheel.path, *kernels))
         except BuildError as error:
             reason = error.which.splitlines()[-1]
             hint = "use --python to name a Python that matches the wheel"
