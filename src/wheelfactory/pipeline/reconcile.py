@@ -119,11 +119,9 @@ def job_summary(outcome: Reconciliation, rows: Iterable[WheelRow]) -> str:
         ),
     )
     verdict = MarkdownSection((outcome.markdown(),))
-    listing = (
-        MarkdownSection(("## Cells", "", *lines[:2]), tuple(lines[2:]))
-        if states
-        else MarkdownSection(("Nothing to build: every selected cell is published.",))
-    )
+    listing = MarkdownSection(("Nothing to build: every selected cell is published.",))
+    if states:
+        listing = MarkdownSection(("## Cells", "", *lines[:2]), tuple(lines[2:]))
     return fit_sections([verdict, listing], SUMMARY_LIMIT)
 
 

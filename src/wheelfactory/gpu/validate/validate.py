@@ -7,12 +7,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from datetime import datetime, timezone
 from pathlib import Path
 
-from wheelfactory.build.environments import (
-    clean_environ,
-    find_base,
-    make_build_environment,
-    open_wheel_environment,
-)
+from wheelfactory.build.environments import clean_environ, find_base, make_build_environment, open_wheel_environment
 from wheelfactory.build.products import make_products
 from wheelfactory.core.digest import file_sha256
 from wheelfactory.core.errors import BuildError, InputError
