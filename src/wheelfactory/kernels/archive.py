@@ -156,13 +156,10 @@ def unpack_archive(path: Path, kernels: Path) -> ArchiveManifest:
         damaged = 0
         with _report_write_errors(store.folder), scratch_dir(kernels) as scratch:
             store.create()
-            known = {source: record.sha256 for source, record in store.read_records().items()}
+            known = {(record.source, record.sha256) for record in store.read_records().values()}
             for duplicates in manifest.group_by_content():
-                new = [
-                    entry
-                    for entry in duplicates
-                    if known.get(entry.source) != entry.sha256 or not store.has_object(entry)
-                ]
+                kept = [one for one in duplicates if (one.source, one.sha256) in known and store.has_object(one)]
+                new = [entry for entry in duplicates if entry not in kept]
                 if _unpack_object(stream, store, duplicates[0], new, scratch / "object"):
                     intact |= {entry.source: entry for entry in duplicates}
                 else:

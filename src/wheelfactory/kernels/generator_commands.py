@@ -48,13 +48,8 @@ class _NotPlainError(Exception):
 
 def _commands(tree: ast.Module, archs: str) -> Iterator[tuple[str, ...]]:
     """The arguments of each ``subprocess.run([...])`` or ``os.system("...")`` that names the generator."""
-    names = {
-        target.id: node.value
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Assign)
-        for target in node.targets
-        if isinstance(target, ast.Name)
-    }
+    assigned = [node for node in ast.walk(tree) if isinstance(node, ast.Assign)]
+    names = {name.id: node.value for node in assigned for name in node.targets if isinstance(name, ast.Name)}
     for command, bound in _generator_calls(tree, {}):
         known = {**names, **bound}
         if isinstance(command, ast.List):

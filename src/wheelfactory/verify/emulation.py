@@ -145,19 +145,14 @@ def emulate(subject: Subject, suites: Mapping[str, str]) -> dict[str, EmulationR
         for (arch, suite), order in zip(suites.items(), cycle(ORDERS), strict=False)
     }
 
-    def is_right(arch: str, report: EmulationReport) -> bool:
+    def is_right(report: EmulationReport) -> bool:
         complete = not any(case.not_run for case in report.cases)
-        return complete and not any(_faults(subject, arch, report))
+        return complete and not any(_faults(subject, report.arch, report))
 
-    reports: dict[str, EmulationReport | str] = {}
-    for arch, key in keys.items():
-        cached = proofs.find(key, EmulationReport)
-        if cached and is_right(arch, cached):
-            reports[arch] = cached
+    cached = {arch: proofs.find(key, EmulationReport, is_right) for arch, key in keys.items()}
+    reports: dict[str, EmulationReport | str] = {arch: report for arch, report in cached.items() if report}
     for arch, report in _execute(subject, {arch: key for arch, key in keys.items() if arch not in reports}):
-        reports[arch] = report
-        if isinstance(report, EmulationReport) and is_right(arch, report):
-            proofs.write(keys[arch], report)
+        reports[arch] = proofs.keep(keys[arch], report, is_right)
     return {arch: reports[arch] for arch in suites}
 
 

@@ -56,13 +56,7 @@ def run_or_reuse(
     torch cannot be installed.
     """
     proofs = ProofCache(subject.cache / "proofs")
-    cached = proofs.find(key, kind)
-    if cached is not None and is_good(cached):
-        return cached
-    report = _run(subject, key, kind)
-    if not isinstance(report, str) and is_good(report):
-        proofs.write(key, report)
-    return report
+    return proofs.find(key, kind, is_good) or proofs.keep(key, _run(subject, key, kind), is_good)
 
 
 def _run(subject: ProductSubject, key: ProofKey, kind: type[AnyReport]) -> AnyReport | str:

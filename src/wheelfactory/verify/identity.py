@@ -96,9 +96,8 @@ def _check_build_record(subject: Subject) -> Iterator[Finding]:
     yield from check_equal("build record build", matrix.build_tag(cell, replacement), record.build, _AGAIN)
     pin = matrix.flash_attn[cell.flash_attn].source_pin
     if not pin.startswith("tag:"):
-        yield from check_equal(
-            "build record source", pin, record.source, "build it from the sources that the matrix pins"
-        )
+        remedy = "build it from the sources that the matrix pins"
+        yield from check_equal("build record source", pin, record.source, remedy)
     elif not _COMMIT.fullmatch(record.source):  # a tag names no commit to compare with
         yield from check_equal("build record source", "a commit", record.source, _AGAIN)
     archs = matrix.archs(cell)

@@ -35,6 +35,12 @@ class KnownLimit:
         """The argument for the programs; a leading ``!`` skips the forward pass too."""
         return f"!{self.cases}" if self.skip_forward else self.cases
 
+    def applies(self, flash_attn: str, triton: str, arch: str | None) -> bool:
+        """Whether these cases fail with a release, a Triton version and an arch."""
+        versions = ((self.flash_attn, flash_attn), (self.triton, triton))
+        matches = all(SpecifierSet(allowed).contains(version) for allowed, version in versions)
+        return matches and (not self.archs or arch in self.archs)
+
     def __str__(self) -> str:
         return f"skipped: {self.reason}"
 
@@ -53,10 +59,4 @@ def find_cell_limits(subject: Subject, arch: str | None = None) -> tuple[KnownLi
 
 def find_limits(flash_attn: str, triton: str, arch: str | None) -> tuple[KnownLimit, ...]:
     """Select the limits that apply to a release, a Triton version and an arch (None: only limits for every arch)."""
-    return tuple(
-        limit
-        for limit in LIMITS
-        if SpecifierSet(limit.flash_attn).contains(flash_attn)
-        and SpecifierSet(limit.triton).contains(triton)
-        and (not limit.archs or arch in limit.archs)
-    )
+    return tuple(limit for limit in LIMITS if limit.applies(flash_attn, triton, arch))

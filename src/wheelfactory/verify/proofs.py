@@ -7,7 +7,7 @@ import json
 import re
 import subprocess
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -82,17 +82,19 @@ class ProofCache:
 
     folder: Path
 
-    def find(self, key: ProofKey, kind: type[AnyReport]) -> AnyReport | None:
-        """Return the cached report for a key; None if it is missing or damaged."""
-        try:
-            return kind.model_validate_json(self._path(key).read_bytes())
-        except (OSError, ValueError):
-            return None
+    def find(self, key: ProofKey, kind: type[AnyReport], is_right: Callable[[AnyReport], bool]) -> AnyReport | None:
+        """Return the cached report for a key; None if it is missing or damaged, or if it is not right by now."""
+        with suppress(OSError, ValueError):
+            found = kind.model_validate_json(self._path(key).read_bytes())
+            return found if is_right(found) else None
+        return None
 
-    def write(self, key: ProofKey, report: ProgramReport) -> None:
-        """Write a report; replace an existing one."""
-        # only for reports without faults: a failure can be the machine's (memory, a full disk), so it is retried
-        write_atomic(self._path(key), report.model_dump_json(indent=1).encode())
+    def keep(self, key: ProofKey, report: AnyReport | str, is_right: Callable[[AnyReport], bool]) -> AnyReport | str:
+        """Return a report, and write it if it is right; replace an existing one."""
+        # a failure can be the machine's (memory, a full disk), so it is retried
+        if not isinstance(report, str) and is_right(report):
+            write_atomic(self._path(key), report.model_dump_json(indent=1).encode())
+        return report
 
     def _path(self, key: ProofKey) -> Path:
         text = json.dumps([content_id(key.program), key.arguments, key.payload, key.environment])

@@ -119,13 +119,12 @@ def _connect_url(url: str) -> Engine:
     info = client.info()
     security = info.get("SecurityOptions") or ()
     rootless = any("rootless" in option for option in security)
+    own = f"{os.getuid()}:{os.getgid()}"
     networks = {network["Name"] for network in client.api.networks()}
     return Engine(
         client=client,
         url=url,
-        user=ROOT_USER
-        if rootless
-        else f"{os.getuid()}:{os.getgid()}",  # in a rootless engine, root in a container is the caller
+        user=ROOT_USER if rootless else own,  # in a rootless engine, root in a container is the caller
         build_network=None if networks & {"bridge", "podman"} else "host",  # the names of Docker and podman
         limits_memory=bool(info.get("MemoryLimit", True)),
         limits_cores=bool(info.get("CpuCfsQuota", True)),

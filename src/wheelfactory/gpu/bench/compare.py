@@ -52,12 +52,8 @@ class TrendPoint:
 def require_comparable(name: str, old: TrainingReport, config: TrainingConfig, hardware: Hardware) -> None:
     """Raises `InputError` unless the report called `name` has this configuration and hardware."""
     pairs: tuple[tuple[FrozenModel, FrozenModel], ...] = ((old.config, config), (old.hardware, hardware))
-    found = [
-        f"{field} {getattr(there, field)} there, {getattr(here, field)} here"
-        for there, here in pairs
-        for field in type(there).model_fields
-        if getattr(there, field) != getattr(here, field)
-    ]
+    values = [(field, value, getattr(here, field)) for there, here in pairs for field, value in there]
+    found = [f"{field} {there} there, {here} here" for field, there, here in values if there != here]
     if found:
         hint = "compare reports with the same sizes, options and GPU"
         raise InputError("cannot compare these reports", f"{name}: {'; '.join(found)}", hint)
