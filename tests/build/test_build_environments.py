@@ -16,12 +16,13 @@ from loopback import served
 from wheel_factory import finished_wheel, make_wheel, metadata_text
 from wheelfactory.build import environments
 from wheelfactory.build.environments import (
+    Base,
     Environment,
     build_requirements,
     clean_environ,
     cpu_torch_options,
     cpu_torch_requirement,
-    find_package_folders,
+    find_base,
     keep_environment,
     make_empty_environment,
     numpy_requirements,
@@ -139,8 +140,8 @@ def test_a_wheel_environment_is_layered_and_temporary(tmp_path: Path, this_pytho
     base = make_empty_environment(tmp_path / "base")
     (base.site_packages / "lower.py").write_text("WORD = 'lower'\n")
     wheel = finished_wheel(tmp_path, members={"upper.py": b"WORD = 'upper'\n"}, tags="py3-none-any")
-    layers = find_package_folders(base.python, os.environ)
-    with open_wheel_environment(tmp_path / "cache", wheel, base.python, this_python, layers) as environment:
+    found = find_base(base.python, this_python, os.environ)
+    with open_wheel_environment(tmp_path / "cache", found, wheel) as environment:
         code = "import lower, upper; print(lower.WORD, upper.WORD)"
         shown = subprocess.run([environment.python, "-I", "-c", code], capture_output=True, text=True, check=True)
     assert shown.stdout == "lower upper\n"
@@ -152,7 +153,7 @@ def test_a_wheel_refused_by_pip_is_an_error_and_leaves_nothing(tmp_path: Path, t
     wheel = finished_wheel(tmp_path, metadata=metadata_text(requires_python=">=4"), tags="py3-none-any")
     with (
         pytest.raises(BuildError),
-        open_wheel_environment(tmp_path / "cache", wheel, base.python, this_python, []) as environment,
+        open_wheel_environment(tmp_path / "cache", Base.of(base), wheel) as environment,
     ):
         pytest.fail(f"installed into {environment.folder}")
     assert list((tmp_path / "cache").iterdir()) == []

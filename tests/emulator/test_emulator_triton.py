@@ -15,6 +15,7 @@ import pytest
 from few_archs import FEW_ARCHS
 from shared_folder import file_lock
 from wheelfactory.build.environments import (
+    Base,
     Environment,
     make_build_environment,
     make_layered_environment,
@@ -75,12 +76,11 @@ def run_beside_flash_attention(
     cache: Path, layers: list[Environment], triton_wheel: Path, triton_cache: Path, tmp_path: Path
 ) -> Iterator[Callable[..., Any]]:
     """Runs a program where flash-attn is installed as this factory finishes it, with einops, which its tests import."""
-    einops, torch = load_matrix(MATRIX).dependencies["einops"], layers[0]
+    einops = load_matrix(MATRIX).dependencies["einops"]
     assert einops.sha256
     with file_lock(cache, "environments"):
         more = fetch_file("einops", einops.wheel, einops.sha256, cache / "sources", os.environ)
-    folders = [layer.site_packages for layer in layers]
-    with open_wheel_environment(cache, triton_wheel, torch.python, torch.version, folders, [more]) as environment:
+    with open_wheel_environment(cache, Base.of(*layers), triton_wheel, more) as environment:
         yield partial(run_program, environment.python, tmp_path, triton_cache)
 
 

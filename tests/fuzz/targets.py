@@ -152,7 +152,7 @@ class WheelFile(Target):
             ):
                 with suppress(InputError):
                     look()
-            check_record(Subject(wheel, self._record, CK, context=self._given))
+            check_record(Subject(wheel, self._given, record=self._record, cell=CK))
 
     def _unpack(self) -> None:
         root = self._path.parent / "unpacked"

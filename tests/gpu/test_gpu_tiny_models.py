@@ -11,6 +11,7 @@ import subprocess
 import sys
 import venv
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -19,6 +20,7 @@ import pytest
 from shared_folder import file_lock
 from wheel_factory import finished_wheel, small_machine
 from wheelfactory.build.environments import (
+    Base,
     Environment,
     make_build_environment,
     make_numpy_environment,
@@ -71,9 +73,9 @@ def run_with(
     wheel: Path, cache: Path, layers: Sequence[Environment], program: str, *arguments: str, **variables: str
 ) -> Any:
     """Run a program with a wheel installed beside the fallback."""
-    torch, *_ = layers
-    folders = [*(layer.site_packages for layer in layers), make_frameworks(cache), FALLBACK_SOURCES / "src"]
-    with open_wheel_environment(cache, wheel, torch.python, torch.version, folders) as environment:
+    base = Base.of(*layers)
+    base = replace(base, layers=(*base.layers, make_frameworks(cache), FALLBACK_SOURCES / "src"))
+    with open_wheel_environment(cache, base, wheel) as environment:
         return run_program(environment.python, program, *arguments, **variables)
 
 

@@ -313,7 +313,7 @@ def test_a_cached_proof_is_used_only_while_it_passes(
         return kind.model_validate({"version": answers.pop(0)})
 
     monkeypatch.setattr("wheelfactory.verify.fallback._run", run)
-    subject = ProductSubject(Wheel.open(wheel), pin_product(NAME, given), given)
+    subject = ProductSubject(Wheel.open(wheel), given, project=pin_product(NAME, given))
     assert check_fallback_import(subject).status is Status.FAILED
     assert not (tmp_path / "cache/proofs").exists()
     assert [check_fallback_import(subject).status for _ in range(2)] == [Status.PASSED, Status.PASSED]

@@ -62,7 +62,7 @@ def test_the_wheel_is_imported_with_its_aiter(cache: Path, tmp_path: Path) -> No
         "flash_attn/flash_attn_interface.py": b"import aiter\n\ndef flash_attn_func() -> None: ...\n",
     }
     path = finished_wheel(tmp_path, PREVIEW, record=record, members=interface)
-    subject = Subject(Wheel.open(path), record, PREVIEW, replace(given, matrix=matrix))
+    subject = Subject(Wheel.open(path), replace(given, matrix=matrix), record=record, cell=PREVIEW)
 
     result = check_import(subject)
 

@@ -78,13 +78,14 @@ def program(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeProgram:
 
     found = FakeProgram()
     monkeypatch.setattr(module, "run_program", found.run)
-    monkeypatch.setattr(module, "stand_in_environment", environment)
+    monkeypatch.setattr(module, "open_wheel_environment", environment)
+    monkeypatch.setattr(module, "stand_in_base", lambda *_: None)
     monkeypatch.setattr(module, "make_numpy_environment", lambda cache: None)
     return found
 
 
 def subject_of(path: Path, given: Context, *archs: str, cell: Cell = TRITON) -> Subject:
-    return Subject(Wheel.open(path), build_record(cell, offload_archs=archs), cell, context=given)
+    return Subject(Wheel.open(path), given, record=build_record(cell, offload_archs=archs), cell=cell)
 
 
 def result_of(tmp_path: Path, *archs: str, **members: bytes) -> GateResult:

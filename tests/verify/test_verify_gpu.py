@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +12,7 @@ import pytest
 import numeric_reports
 from numeric_reports import case
 from wheel_factory import CK, TRITON, build_record, finished_wheel, small_machine, toolchain_of
-from wheelfactory.build.environments import Environment
+from wheelfactory.build.environments import Base
 from wheelfactory.core.cell import Backend, Cell
 from wheelfactory.matrix.facts import Context
 from wheelfactory.verify import gpu as module
@@ -46,11 +45,12 @@ class Machine:
 
     def ask(
         self,
-        command: tuple[object, ...],
+        subject: Subject,
+        command: Sequence[object],
         kind: object,
-        environment: Environment,
+        base: Base,
         environ: Mapping[str, str],
-        **_: object,
+        *_: float,
     ) -> NumericReport | str:
         self.commands.append(tuple(str(part) for part in command[1:]))
         self.environ = environ
@@ -63,21 +63,16 @@ def with_gpu(
     """Run the gate on a machine with a gfx942 and a ROCm Python 3.11."""
     machine = Machine(answer)
 
-    @contextmanager
-    def environment(*_: object) -> Iterator[Environment]:
-        yield Environment(tmp_path / "env")
-
     monkeypatch.setattr(module, "find_rocm_python", machine.find)
     monkeypatch.setattr(module, "probe_python", machine.probe)
-    monkeypatch.setattr(module, "find_package_folders", lambda python, environ: [])
-    monkeypatch.setattr(module, "open_wheel_environment", environment)
-    monkeypatch.setattr(module, "run_program", machine.ask)
+    monkeypatch.setattr(module, "find_base", lambda python, version, environ: Base(python, version, ()))
+    monkeypatch.setattr(module, "install_and_run", machine.ask)
     return check_on_gpu(subject_of(tmp_path, cell, "gfx942")), machine
 
 
 def subject_of(tmp_path: Path, cell: Cell, *gpus: str, environ: Mapping[str, str] | None = None) -> Subject:
     given = small_machine(tmp_path / "cache", environ)
-    subject = Subject(Wheel.open(finished_wheel(tmp_path, cell)), build_record(cell), cell, context=given)
+    subject = Subject(Wheel.open(finished_wheel(tmp_path, cell)), given, record=build_record(cell), cell=cell)
     host = replace(given.host, gpu_archs=gpus)
     return replace(subject, context=replace(given, host=host))
 
@@ -140,7 +135,7 @@ def test_a_rocm_torch_without_a_gpu_is_not_run(tmp_path: Path, rocm: Mapping[str
     path = finished_wheel(tmp_path, cell, members={**members, "flash_attn_2_cuda.py": extension})
     given = small_machine(tmp_path / "cache", rocm)
     host = replace(given.host, gpu_archs=("gfx942",))
-    subject = Subject(Wheel.open(path), build_record(cell), cell, context=replace(given, host=host))
+    subject = Subject(Wheel.open(path), replace(given, host=host), record=build_record(cell), cell=cell)
 
     result = check_on_gpu(subject)
 

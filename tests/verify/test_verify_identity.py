@@ -27,7 +27,7 @@ def findings_of(path: Path, cell: Cell, matrix: Matrix = MATRIX) -> tuple[Findin
     record = read_build_record(wheel)
     assert record
     context = replace(small_machine(path.parent), matrix=matrix)
-    result = check_identity(Subject(wheel, record, cell, context=context))
+    result = check_identity(Subject(wheel, context, record=record, cell=cell))
     assert result.status is (Status.FAILED if result.findings else Status.PASSED)
     assert all(finding.remedy for finding in result.findings)
     return result.findings

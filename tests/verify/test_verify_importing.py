@@ -32,7 +32,7 @@ print("9.9.9")  # is not the version
 
 
 def result_of(path: Path, cell: Cell, cache: Path, environ: Mapping[str, str] = os.environ) -> GateResult:
-    return check_import(Subject(Wheel.open(path), build_record(cell), cell, context=small_machine(cache, environ)))
+    return check_import(Subject(Wheel.open(path), small_machine(cache, environ), record=build_record(cell), cell=cell))
 
 
 def wheel_with(folder: Path, init: bytes) -> Path:

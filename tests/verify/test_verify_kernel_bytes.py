@@ -61,7 +61,7 @@ def check(
     """Run the gate on a wheel of these bundles."""
     record, members = build_record(CK, kernels=key), payload(CK, fatbin=section(*(made or bundles()), *more))
     wheel = Wheel.open(finished_wheel(folder / "wheel", record=record, members=members))
-    return check_code_objects(Subject(wheel, record, CK, small_machine(folder), archives=archives))
+    return check_code_objects(Subject(wheel, small_machine(folder), record=record, cell=CK, archives=archives))
 
 
 @pytest.fixture
@@ -177,7 +177,7 @@ def test_any_other_bit_of_device_code_or_its_registrations_is_seen(tmp_path: Pat
         data[place] ^= 1 << draw.randrange(8)
         members = {**good, extension_name(): bytes(data)}
         wheel = Wheel.open(finished_wheel(tmp_path / "wheel", record=build_record(CK, kernels=key), members=members))
-        subject = Subject(wheel, build_record(CK, kernels=key), CK, small_machine(tmp_path))
+        subject = Subject(wheel, small_machine(tmp_path), record=build_record(CK, kernels=key), cell=CK)
         try:
             result = check_code_objects(subject)
         except InputError:

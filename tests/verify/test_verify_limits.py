@@ -24,7 +24,7 @@ def subject(tmp_path_factory: pytest.TempPathFactory) -> Subject:
     """A wheel with the real matrix; tests replace its cell."""
     folder = tmp_path_factory.mktemp("wheel")
     given = Context(load_matrix(MATRIX), Host(cores=1, memory_gib=1), {}, folder)
-    return Subject(Wheel.open(finished_wheel(folder, TRITON)), build_record(TRITON), TRITON, context=given)
+    return Subject(Wheel.open(finished_wheel(folder, TRITON)), given, record=build_record(TRITON), cell=TRITON)
 
 
 def of(subject: Subject, cell: str, arch: str | None = None) -> tuple[object, ...]:

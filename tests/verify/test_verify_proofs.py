@@ -21,6 +21,10 @@ class Answer(ProgramReport):
     number: int
 
 
+def is_right(answer: Answer) -> bool:
+    return answer.number >= 42
+
+
 def question(folder: Path, text: str = "print(42)") -> ProofKey:
     program = folder / "program.py"
     program.write_text(text)
@@ -50,30 +54,39 @@ def test_another_payload_has_another_sha256_and_another_label_the_same(
 
 def test_a_report_is_found_by_its_own_key_only(tmp_path: Path) -> None:
     asked, kept = question(tmp_path), ProofCache(tmp_path / "proofs")
-    kept.write(asked, Answer(number=42))
-    assert kept.find(asked, Answer) == Answer(number=42)
+    kept.keep(asked, Answer(number=42), is_right)
+    assert kept.find(asked, Answer, is_right) == Answer(number=42)
     others = (
         replace(asked, arguments=("gfx90a",)),
         replace(asked, payload="b" * 64),
         replace(asked, environment=("torch==2.13.0+cpu", "triton==3.8.0")),
     )
-    assert [kept.find(other, Answer) for other in others] == [None] * 3
-    assert kept.find(question(tmp_path, "print(43)"), Answer) is None
+    assert [kept.find(other, Answer, is_right) for other in others] == [None] * 3
+    assert kept.find(question(tmp_path, "print(43)"), Answer, is_right) is None
     (tmp_path / "sibling.py").write_text("number = 43")
-    assert kept.find(question(tmp_path), Answer) is None, "a program can import what is in its folder"
+    assert kept.find(question(tmp_path), Answer, is_right) is None, "a program can import what is in its folder"
+
+
+def test_only_a_report_that_is_right_is_kept_and_found(tmp_path: Path) -> None:
+    asked, kept = question(tmp_path), ProofCache(tmp_path / "proofs")
+    for wrong in (Answer(number=41), "timed out"):
+        assert kept.keep(asked, wrong, is_right) == wrong
+    assert not kept.folder.exists()
+    kept.keep(asked, Answer(number=42), is_right)
+    assert kept.find(asked, Answer, lambda answer: answer.number > 42) is None
 
 
 def test_a_damaged_proof_is_none_and_is_replaced(tmp_path: Path) -> None:
     asked, kept = question(tmp_path), ProofCache(tmp_path / "proofs")
-    kept.write(asked, Answer(number=42))
+    kept.keep(asked, Answer(number=42), is_right)
     (path,) = kept.folder.iterdir()
     good = path.read_bytes()
     for damaged in (good[: len(good) // 2], b"", b"\xff\xfe", b"[]", good.replace(b'"number"', b'"digit"')):
         path.write_bytes(damaged)
-        assert kept.find(asked, Answer) is None
+        assert kept.find(asked, Answer, is_right) is None
 
-    kept.write(asked, Answer(number=43))
-    assert kept.find(asked, Answer) == Answer(number=43)
+    kept.keep(asked, Answer(number=43), is_right)
+    assert kept.find(asked, Answer, is_right) == Answer(number=43)
     assert len(list(kept.folder.iterdir())) == 1
 
 

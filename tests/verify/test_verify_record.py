@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from wheel_factory import CK, build_record, finished_wheel, read_zip, small_machine, tamper
-from wheelfactory.verify.gate import Subject
+from wheel_factory import finished_wheel, read_zip, small_machine, tamper
+from wheelfactory.verify.gate import WheelSubject
 from wheelfactory.verify.record import check_record
 from wheelfactory.verify.result import GateResult, Status
 from wheelfactory.wheel.read import Wheel
@@ -18,7 +18,7 @@ RECORD = "flash_attn-2.8.3+rocm64torch2.9.dist-info/RECORD"
 
 
 def result_of(path: Path) -> GateResult:
-    return check_record(Subject(Wheel.open(path), build_record(CK), CK, context=small_machine(path.parent)))
+    return check_record(WheelSubject(Wheel.open(path), small_machine(path.parent)))
 
 
 @pytest.mark.parametrize("name", ["a, b.py", 'say "x".py', "\N{GREEK SMALL LETTER ALPHA}.py", "deep/er/a.py"])

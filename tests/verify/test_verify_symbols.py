@@ -18,10 +18,12 @@ import pytest
 from elf_factory import library
 from wheel_factory import CK, build_record, extension_name, finished_wheel, payload, small_machine
 from wheelfactory.build.environments import make_build_environment
+from wheelfactory.build.executor import BuildCommand, BuildHost, GateRunner
 from wheelfactory.build.sources import fetch_file
 from wheelfactory.core.cell import Backend, Cell
+from wheelfactory.core.host import Host
+from wheelfactory.core.progress import ProgressCallback
 from wheelfactory.release.additions import read_wheel_row, with_other_torches
-from wheelfactory.verify import symbols
 from wheelfactory.verify.gate import Subject
 from wheelfactory.verify.result import GateResult, Status
 from wheelfactory.verify.symbols import check_file, check_symbols, explain_symbol
@@ -105,8 +107,25 @@ def test_the_scope_is_the_libraries_theirs_and_the_interpreter(tmp_path: Path) -
     assert found.missing == ("libgone.so",)
 
 
+def test_the_python_of_a_cell_is_examined_once_for_all_gates(tmp_path: Path) -> None:
+    examined: list[str] = []
+
+    class Runner(GateRunner):
+        def find_gate_host(self, _cell: Cell) -> BuildHost:
+            return BuildHost(Host(2, 4.0), Path("python"), Path("ninja"), {}, self.run)
+
+        def run(self, command: BuildCommand, _report_progress: ProgressCallback) -> str:
+            examined.append(Path(command.argv[2]).name)
+            return TORCH.model_dump_json()
+
+    wheel, context = Wheel.open(finished_wheel(tmp_path, CK)), small_machine(tmp_path)
+    subject = Subject(wheel, context, Runner(), record=build_record(CK), cell=CK)
+    found = [subject.python and subject.python.toolchain for _ in range(2)]
+    assert (found, examined) == ([TORCH, TORCH], ["probe_toolchain.py"])
+
+
 def result_of(path: Path, cell: Cell, cache: Path, environ: Mapping[str, str]) -> GateResult:
-    return check_symbols(Subject(Wheel.open(path), build_record(cell), cell, context=small_machine(cache, environ)))
+    return check_symbols(Subject(Wheel.open(path), small_machine(cache, environ), record=build_record(cell), cell=cell))
 
 
 def test_without_the_torch_of_the_cell_it_is_not_run(tmp_path: Path) -> None:
@@ -217,7 +236,7 @@ def test_a_real_extension_is_resolved_by_its_torch_and_also_loads_on_one_that_de
             wheel = finished_wheel(tmp_path, cell, members={**payload(cell), **made})
             toolchain = Toolchain(python="3.11", torch=f"{version}+rocm6.4", hip="6.4.43484")
             python = SimpleNamespace(toolchain=toolchain, read_scope=partial(scope_in, folder))
-            monkeypatch.setattr(symbols, "find_cell_python", lambda _, python=python: python)
+            monkeypatch.setattr(Subject, "python", python)
             results.append(result_of(wheel, cell, tmp_path, {}))
         with caplog.at_level("INFO"):
             row = with_other_torches(read_wheel_row(wheel), tmp_path)

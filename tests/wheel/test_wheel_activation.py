@@ -11,6 +11,7 @@ import pytest
 
 from wheel_factory import TRITON, finished_wheel
 from wheelfactory.build.environments import (
+    Base,
     Environment,
     make_build_environment,
     make_triton_environment,
@@ -76,8 +77,7 @@ def installed(
     """A Python with the real Triton wheel of 2.8.3, its Triton, and a CPU torch in place of ROCm's."""
     wheel = finished_wheel(tmp_path_factory.mktemp("wheel"), TRITON, members=upstream)
     torch, triton = make_build_environment(cache), make_triton_environment(cache, "3.7.1")
-    layers = [torch.site_packages, triton.site_packages]
-    with open_wheel_environment(cache, wheel, torch.python, torch.version, layers) as environment:
+    with open_wheel_environment(cache, Base.of(torch, triton), wheel) as environment:
         found = Installed(environment)
         yield found
         found.end()

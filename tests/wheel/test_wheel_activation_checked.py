@@ -21,6 +21,7 @@ from shared_folder import make_once, share_triton_cache
 from stage_arguments import local_executor
 from wheel_factory import CK, TRITON, build_record, finished_wheel, make_wheel, read_zip
 from wheelfactory.build.environments import (
+    Base,
     make_build_environment,
     make_numpy_environment,
     make_triton_environment,
@@ -106,7 +107,9 @@ def report(kind: str, request: pytest.FixtureRequest) -> NumericReport:
 def find_proof(wheel: Path, matrix: Path, cache: Path) -> NumericReport:
     """Return what the gate kept of a wheel."""
     context = Context(load_matrix(matrix), read_host(os.environ), os.environ, cache)
-    found = emulate(Subject(Wheel.open(wheel), build_record(TRITON), TRITON, context), {ARCH: "first"})[ARCH]
+    found = emulate(Subject(Wheel.open(wheel), context, record=build_record(TRITON), cell=TRITON), {ARCH: "first"})[
+        ARCH
+    ]
     assert isinstance(found, EmulationReport), found
     return found
 
@@ -122,12 +125,10 @@ def scratch(triton_cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Ite
 def run_cases(wheels: list[Path], cache: Path, scratch: Path, only: Collection[str] = ()) -> NumericReport:
     """Run the cases of `FIRST` but `ALIKE`, or those whose names are in `only`."""
     layers = [make_build_environment(cache), make_triton_environment(cache, "3.7.1"), make_numpy_environment(cache)]
-    folders = [layer.site_packages for layer in layers]
-    wheel, *more = wheels
     others = [f"!{each.name} *" for each in FIRST if (each.name not in only if only else each.name in ALIKE)]
     command: list[str | Path] = [EXECUTE, ARCH, "first", "grouped*", *others]
     environ = {"PATH": os.environ["PATH"]}
-    with open_wheel_environment(cache, wheel, layers[0].python, layers[0].version, folders, more) as environment:
+    with open_wheel_environment(cache, Base.of(*layers), *wheels) as environment:
         found = run_program(command, EmulationReport, environment.python, environ, scratch=scratch, timeout=3600)
     assert isinstance(found, EmulationReport), found
     return found

@@ -171,7 +171,7 @@ def test_an_installer_and_the_identity_gate_take_it(finished: Path, tmp_path: Pa
     found = read_build_record(wheel)
     assert found
 
-    result = check_identity(Subject(wheel, found, CELL, context=small_machine(tmp_path)))
+    result = check_identity(Subject(wheel, small_machine(tmp_path), record=found, cell=CELL))
 
     assert [finding for finding in result.findings if "Requires-Python" not in finding.file] == []
     assert result.status is Status.PASSED

@@ -313,9 +313,9 @@ def remember_costs(place: RunnerSetup) -> None:
 
 def execute_nothing(place: RunnerSetup) -> None:
     """Leave out what a proof executes: the objects of the fake compiler have no kernels."""
-    recording = "_record(executor, kernel_set, host, calls, descriptors, scratch, report_progress, context)"
+    recording = "_record(executor, proving, calls, scratch, report_progress, context)"
     edit(place, PROVE, recording, "{}")
-    edit(place, PROVE, "descriptors = read_descriptors(device)", "descriptors = {}")
+    edit(place, PROVE, "read_descriptors(device)", "{}")
     edit(place, PROVE, "for call in suggest_calls(source)", "for call in ()")
 
 

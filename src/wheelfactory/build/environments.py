@@ -62,6 +62,27 @@ class Environment:
         return (Path(sys.base_prefix), self.folder, *self.layers)
 
 
+@dataclass(frozen=True)
+class Base:
+    """A Python to layer environments on, and the package folders that they import from besides their own."""
+
+    python: Path
+    version: str
+    layers: tuple[Path, ...]
+
+    @classmethod
+    def of(cls, first: Environment, *more: Environment) -> Base:
+        """The Python of the first environment, with the packages of all."""
+        return cls(first.python, first.version, tuple(each.site_packages for each in (first, *more)))
+
+
+def find_base(python: Path, version: str, environ: Mapping[str, str]) -> Base:
+    """Return a Python of this version with its own packages, as it finds them in a clean environment."""
+    code = "import sys; print(*[path for path in sys.path if path.endswith('-packages')], sep='\\n')"
+    found = capture([python, "-c", code], environ=clean_environ(environ))
+    return Base(python, version, tuple(map(Path, found.splitlines())))
+
+
 def build_requirements() -> tuple[str, ...]:
     """The pinned pip requirements for building a wheel without compiled code."""
     return _read_requirements("build-requirements.txt")
@@ -182,23 +203,15 @@ def make_python_environment(folder: Path, version: str, environ: Mapping[str, st
 
 
 @contextmanager
-def open_wheel_environment(
-    cache_dir: Path, wheel: Path, base: Path, version: str, layers: Sequence[Path], more: Sequence[Path] = ()
-) -> Iterator[Environment]:
-    """Open a temporary layered environment with a wheel and `more` wheels installed, without their requirements.
+def open_wheel_environment(cache_dir: Path, base: Base, *wheels: Path) -> Iterator[Environment]:
+    """Open a temporary environment on `base` with these wheels installed, without their requirements.
 
-    Raises `BuildError` if pip refuses the wheel.
+    Raises `BuildError` if pip refuses a wheel.
     """
     with scratch_dir(cache_dir) as scratch:
-        environment = make_layered_environment(scratch / "env", base, version, layers)
-        pip_install(environment, "--no-deps", "--no-index", wheel, *more)
+        environment = make_layered_environment(scratch / "env", base.python, base.version, base.layers)
+        pip_install(environment, "--no-deps", "--no-index", *wheels)
         yield environment
-
-
-def find_package_folders(python: Path, environ: Mapping[str, str]) -> list[Path]:
-    """Find the package folders of a Python, for use as layers."""
-    code = "import sys; print(*[path for path in sys.path if path.endswith('-packages')], sep='\\n')"
-    return [Path(line) for line in capture([python, "-c", code], environ=environ).splitlines()]
 
 
 def pip_install(environment: Environment, *arguments: str | Path, hint: str = DEFAULT_HINT) -> None:

@@ -108,10 +108,5 @@ def pin_fallback(name: str, context: Context) -> PinnedProject:
         return pip_wheel(environment, scratch / "source", scratch / "raw", _ZIP_EPOCH, {})
 
     return PinnedProject(
-        name,
-        project.version,
-        project.identity,
-        run_setup,
-        wheel=project.filename,
-        pinned_in="its pyproject.toml",
+        name, project.version, project.identity, run_setup, wheel=project.filename, pinned_in="its pyproject.toml"
     )

@@ -73,11 +73,7 @@ def build_wheel(project: PinnedProject, folder: Path, cache: Path) -> Path:
 
 # variables that setup.py of every release reads: for ROCm, compile nothing, and download no wheel instead. Observed for
 # 2.7.4.post1, 2.8.3 and 2.8.3.post2: the members equal the Triton backend's, byte for byte
-_NO_BACKEND = {
-    "BUILD_TARGET": "rocm",
-    "FLASH_ATTENTION_SKIP_CUDA_BUILD": "TRUE",
-    "FLASH_ATTENTION_FORCE_BUILD": "TRUE",
-}
+_NO_BACKEND = {"BUILD_TARGET": "rocm", "FLASH_ATTENTION_SKIP_CUDA_BUILD": "TRUE", "FLASH_ATTENTION_FORCE_BUILD": "TRUE"}
 
 
 def make_plain_wheel(project: PinnedProject, cache: Path, *, may_build: bool = True) -> Wheel:

@@ -67,20 +67,16 @@ def _environment(cell: Cell, label: Label, archs: tuple[str, ...], jobs: int) ->
 def _refuse_without_rocm(matrix: Matrix, cell: Cell, host: Host, *, local_build: bool) -> None:
     if cell.backend is Backend.TRITON:
         return
+    what = f"cannot build {cell.id} here"
     if host.rocm is None:
-        triton = matrix.flash_attn[cell.flash_attn].triton
-        raise BuildError(
-            f"cannot build {cell.id} here",
-            "CK kernels need hipcc and this machine has no ROCm",
-            "start Docker or podman, or build on a machine with ROCm (set ROCM_PATH if it is not in /opt/rocm)"
-            + (", or use the Triton backend: --backend triton" if triton and local_build else ""),
-        )
+        hint = "start Docker or podman, or build on a machine with ROCm (set ROCM_PATH if it is not in /opt/rocm)"
+        if local_build and matrix.flash_attn[cell.flash_attn].triton:
+            hint += ", or use the Triton backend: --backend triton"
+        raise BuildError(what, "CK kernels need hipcc and this machine has no ROCm", hint)
     if not same_rocm(host.rocm, cell.rocm):
-        raise BuildError(
-            f"cannot build {cell.id} here",
-            f"this machine has ROCm {host.rocm}, the cell needs {cell.rocm}",
-            f"name ROCm {host.rocm} (or auto), or set ROCM_PATH to a ROCm {cell.rocm}",
-        )
+        which = f"this machine has ROCm {host.rocm}, the cell needs {cell.rocm}"
+        hint = f"name ROCm {host.rocm} (or auto), or set ROCM_PATH to a ROCm {cell.rocm}"
+        raise BuildError(what, which, hint)
 
 
 def choose_archs(matrix: Matrix, cell: Cell, requested: str, detected: tuple[str, ...]) -> tuple[str, ...]:
@@ -94,19 +90,14 @@ def choose_archs(matrix: Matrix, cell: Cell, requested: str, detected: tuple[str
     chosen = requested_archs or (detected if cell.backend is Backend.CK else ())
     refused = [arch for arch in chosen if arch not in promised]
     if refused:
-        origin = (
-            "PYTORCH_ROCM_ARCH requests it (rocm/pytorch images set it)"
-            if requested_archs
-            else "this machine's GPU has it"
-        )
+        origin = "this machine's GPU has it"
+        if requested_archs:
+            origin = "PYTORCH_ROCM_ARCH requests it (rocm/pytorch images set it)"
         triton, other = matrix.flash_attn[cell.flash_attn].triton, ""
         if cell.backend is Backend.CK and triton and all(arch in triton.archs for arch in refused):
             other = "; the Triton backend supports it (--backend triton)"
-        raise InputError(
-            f"flash-attn {cell.flash_attn} {cell.backend} on ROCm {cell.rocm} does not support",
-            ", ".join(refused),
-            f"{origin}; supported: {';'.join(promised)}{other}",
-        )
+        what = f"flash-attn {cell.flash_attn} {cell.backend} on ROCm {cell.rocm} does not support"
+        raise InputError(what, ", ".join(refused), f"{origin}; supported: {';'.join(promised)}{other}")
     # Triton compiles on the user's machine, so its wheel is always for all archs
     return chosen if chosen and cell.backend is Backend.CK else promised
 

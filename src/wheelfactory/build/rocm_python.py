@@ -11,7 +11,7 @@ from wheelfactory.build.environments import (
     Environment,
     build_tool_requirements,
     clean_environ,
-    find_package_folders,
+    find_base,
     keep_environment,
     make_layered_environment,
     pip_install,
@@ -44,18 +44,13 @@ def prepare_rocm_python(cell: Cell, context: Context) -> Path:
     if found:
         return _with_build_tools(found, cell, context).python
     if cell.amd_torch:
-        raise BuildError(
-            f"cannot build {cell.id} here",
-            f"no Python {cell.python} on PATH has AMD's torch {cell.torch}",
-            "start Docker or podman, or run the factory in the image of rocm/pytorch that has it",
-        )
+        which = f"no Python {cell.python} on PATH has AMD's torch {cell.torch}"
+        hint = "start Docker or podman, or run the factory in the image of rocm/pytorch that has it"
+        raise BuildError(f"cannot build {cell.id} here", which, hint)
     bases = [python for python in _on_path(cell, environ) if _try_probe(python, environ).python == cell.python]
     if not bases:
-        raise BuildError(
-            f"cannot build {cell.id} here",
-            f"there is no Python {cell.python} on PATH",
-            f"install python{cell.python} with its headers (python{cell.python}-dev and -venv)",
-        )
+        hint = f"install python{cell.python} with its headers (python{cell.python}-dev and -venv)"
+        raise BuildError(f"cannot build {cell.id} here", f"there is no Python {cell.python} on PATH", hint)
     return _install_torch(bases[0], cell, context).python
 
 
@@ -110,7 +105,7 @@ def _with_build_tools(base: Path, cell: Cell, context: Context) -> Environment:
     if not environment.folder.is_dir():
         logger.info("installing the build tools for %s", base)
         with scratch_dir(context.cache) as scratch:
-            layers = find_package_folders(base, clean_environ(context.environ))
+            layers = find_base(base, cell.python, context.environ).layers
             made = make_layered_environment(scratch / "env", base, cell.python, layers)
             pip_install(made, *build_tool_requirements())
             keep_environment(made, environment.folder)
@@ -128,8 +123,7 @@ def _install_torch(base: Path, cell: Cell, context: Context) -> Environment:
         pip_install(made, *build_tool_requirements())
         found = probe_python(made.python, context.environ)
         if not found.matches(cell):
-            raise BuildError(
-                f"unexpected torch for {cell.id}", f"{index} has {found.torch}, built for HIP {found.hip}", hint
-            )
+            which = f"{index} has {found.torch}, built for HIP {found.hip}"
+            raise BuildError(f"unexpected torch for {cell.id}", which, hint)
         keep_environment(made, environment.folder)
     return environment

@@ -80,25 +80,19 @@ def fetch_file(project: str, filename: str, sha256: str, cache: Path, environ: M
         try:
             packages = {package.filename: package for package in client.get_project_page(project).packages}
             if filename not in packages:
-                raise SourceError(
-                    "no such file on the index", f"{filename} of {project}", "check its name in matrix.yaml"
-                )
+                hint = "check its name in matrix.yaml"
+                raise SourceError("no such file on the index", f"{filename} of {project}", hint)
             with client.s.get(packages[filename].url, stream=True) as response:
                 response.raise_for_status()
                 save_body(response, written, _MAX_SOURCE_BYTES)
         except INDEX_ERRORS as error:
-            raise SourceError(
-                "cannot download",
-                f"{filename}: {http_error_reason(error)}",
-                "check the network, or set PIP_INDEX_URL to a reachable index",
-            ) from error
+            hint = "check the network, or set PIP_INDEX_URL to a reachable index"
+            raise SourceError("cannot download", f"{filename}: {http_error_reason(error)}", hint) from error
         found = file_sha256(written)
         if found != sha256:
-            raise SourceError(
-                "sha256 mismatch",
-                f"{filename}: the matrix pins {sha256}, the download has {found}",
-                "nothing was cached; if upstream replaced the file, find out why before you change the pin",
-            )
+            which = f"{filename}: the matrix pins {sha256}, the download has {found}"
+            hint = "nothing was cached; if upstream replaced the file, find out why before you change the pin"
+            raise SourceError("sha256 mismatch", which, hint)
     return path
 
 
@@ -121,9 +115,8 @@ def _open_tar(archive: Path) -> Iterator[tarfile.TarFile]:
         with tarfile.open(archive) as tar:
             yield tar
     except (tarfile.TarError, EOFError, zlib.error, lzma.LZMAError) as error:
-        raise SourceError(
-            "invalid source archive", f"{archive.name}: {error}", "check that matrix.yaml names the sdist"
-        ) from None
+        hint = "check that matrix.yaml names the sdist"
+        raise SourceError("invalid source archive", f"{archive.name}: {error}", hint) from None
 
 
 def fetch_git(name: str, git: GitTag, cache: Path, environ: Mapping[str, str]) -> Source:
@@ -163,11 +156,9 @@ def _checkout(git: GitTag, tree: Path, environ: Mapping[str, str]) -> tuple[str,
     call("fetch", "--quiet", "--depth=1", "--", git.repository, wanted)
     commit = call("rev-parse", "FETCH_HEAD^{commit}")
     if git.commit and commit != git.commit:
-        raise SourceError(
-            "commit mismatch",
-            f"{git.repository}: the matrix pins {git.commit}, tag {git.tag} is {commit}",
-            "nothing was cached; if upstream moved the tag, find out why before you change the pin",
-        )
+        which = f"{git.repository}: the matrix pins {git.commit}, tag {git.tag} is {commit}"
+        hint = "nothing was cached; if upstream moved the tag, find out why before you change the pin"
+        raise SourceError("commit mismatch", which, hint)
     call("checkout", "--quiet", commit)
     call("remote", "add", "origin", git.repository)  # base of relative submodule URLs
     if git.submodules is None:
@@ -175,11 +166,9 @@ def _checkout(git: GitTag, tree: Path, environ: Mapping[str, str]) -> tuple[str,
     for path, pin in (git.submodules or {}).items():
         found = call("rev-parse", f"HEAD:{path}")
         if found != pin:
-            raise SourceError(
-                "commit mismatch",
-                f"{path} of {git.repository}: the matrix pins {pin}, {git.tag or commit} has {found}",
-                "nothing was cached; write the commit of the submodule into matrix.yaml",
-            )
+            which = f"{path} of {git.repository}: the matrix pins {pin}, {git.tag or commit} has {found}"
+            hint = "nothing was cached; write the commit of the submodule into matrix.yaml"
+            raise SourceError("commit mismatch", which, hint)
         call("submodule", "--quiet", "update", "--init", "--depth=1", "--", path)
     return commit, int(call("show", "--no-patch", "--format=%ct", commit))
 
@@ -213,10 +202,7 @@ def unpack_source(source: Source, folder: Path) -> Path:
         tar.extractall(folder, filter="data")
     found = [path.parent for path in folder.glob("*/setup.py")]
     if len(found) != 1:
-        raise SourceError(
-            "not a source distribution",
-            f"{source.archive.name} has {len(found)} folders with setup.py, not one",
-            "check the sources in matrix.yaml",
-        )
+        which = f"{source.archive.name} has {len(found)} folders with setup.py, not one"
+        raise SourceError("not a source distribution", which, "check the sources in matrix.yaml")
     correct_sources(found[0])
     return found[0]

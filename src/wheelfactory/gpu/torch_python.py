@@ -101,6 +101,5 @@ def require_non_amd_gpu(python: TorchPython, autotune: str) -> None:
         raise InputError("not a non-AMD GPU", python.device or "AMD", f"leave {_NON_AMD_GPU} out")
     if autotune.lower() in ("1", "true", "yes"):  # as upstream's utils.py reads it
         known = "upstream has no configurations for GPUs of other vendors"
-        raise InputError(
-            "cannot autotune on a non-AMD GPU", known, f"unset {AUTOTUNE_VARIABLE}, or leave --autotune out"
-        )
+        hint = f"unset {AUTOTUNE_VARIABLE}, or leave --autotune out"
+        raise InputError("cannot autotune on a non-AMD GPU", known, hint)

@@ -93,11 +93,8 @@ def require_complete(expected: Collection[str], available: Container[str], note:
     missing = sorted(source for source in expected if source not in available)
     if missing:
         which = f"{len(missing)} of {len(expected)} sources have no object: {shorten_names(missing)}{note}"
-        raise IncompleteSetError(
-            "incomplete kernel set",
-            which,
-            "run the same compile commands again: they compile only missing kernels",
-        )
+        hint = "run the same compile commands again: they compile only missing kernels"
+        raise IncompleteSetError("incomplete kernel set", which, hint)
 
 
 def _read_object(store: Store, entry: ObjectRecord) -> Iterator[bytes]:
@@ -159,13 +156,10 @@ def unpack_archive(path: Path, kernels: Path) -> ArchiveManifest:
         damaged = 0
         with _report_write_errors(store.folder), scratch_dir(kernels) as scratch:
             store.create()
-            known = {source: record.sha256 for source, record in store.read_records().items()}
+            known = {(record.source, record.sha256) for record in store.read_records().values()}
             for duplicates in manifest.group_by_content():
-                new = [
-                    entry
-                    for entry in duplicates
-                    if known.get(entry.source) != entry.sha256 or not store.has_object(entry)
-                ]
+                kept = [one for one in duplicates if (one.source, one.sha256) in known and store.has_object(one)]
+                new = [entry for entry in duplicates if entry not in kept]
                 if _unpack_object(stream, store, duplicates[0], new, scratch / "object"):
                     intact |= {entry.source: entry for entry in duplicates}
                 else:
@@ -223,9 +217,8 @@ def _open_archive(path: Path) -> Iterator[ArchiveStream]:
         with path.open("rb") as file:
             yield ArchiveStream(file)
     except FileNotFoundError:
-        raise InputError(
-            "no such kernel archive", str(path), "check the path; `wheelfactory kernels SET` makes an archive"
-        ) from None
+        hint = "check the path; `wheelfactory kernels SET` makes an archive"
+        raise InputError("no such kernel archive", str(path), hint) from None
     except DamagedStreamError as error:
         raise InputError("damaged kernel archive", f"{path}: {error}", hint) from None
     except OSError as error:

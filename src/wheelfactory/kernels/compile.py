@@ -113,8 +113,5 @@ def _pack_result(
     if not done:
         raise time_error
     path = pack_archive(store, set_id, folder, shard, names, partial=True)
-    raise RunAgainError(
-        time_error.what,
-        f"{len(done)} of {len(names)} kernels are compiled and packed: {path}",
-        "run the same command again, here or on another machine with this file in its --dest",
-    )
+    hint = "run the same command again, here or on another machine with this file in its --dest"
+    raise RunAgainError(time_error.what, f"{len(done)} of {len(names)} kernels are compiled and packed: {path}", hint)

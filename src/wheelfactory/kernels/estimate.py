@@ -143,11 +143,9 @@ class CostModel:
         """The basis of the predictions, as text."""
         compiler = self.ledger.main_compiler
         count = sum(entry.compiler == compiler for entry in self.ledger.measurements)
-        return (
-            f"ledger with {count} measurements of compiler {compiler[:12]}"
-            if count
-            else f"seed table, no measurement (nine of ten compiles within {SEED_ERROR:.0%})"
-        )
+        if not count:
+            return f"seed table, no measurement (nine of ten compiles within {SEED_ERROR:.0%})"
+        return f"ledger with {count} measurements of compiler {compiler[:12]}"
 
 
 def estimate_set(listed: SourceList, targets: tuple[str, ...], cost_model: CostModel, sharding: Sharding) -> Estimate:

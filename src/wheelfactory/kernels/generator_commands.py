@@ -37,11 +37,8 @@ def parse_generator_commands(setup: str, version: str, archs: Sequence[str]) -> 
         if not found:
             raise _NotPlainError(f"setup.py never runs {GENERATOR}")
     except (SyntaxError, _NotPlainError) as error:
-        raise SourceError(
-            "cannot list the kernel sources of flash-attn",
-            f"{version}: {error}",
-            "its setup.py calls the generator in an unknown way: extend kernels/generator_commands.py",
-        ) from None
+        hint = "its setup.py calls the generator in an unknown way: extend kernels/generator_commands.py"
+        raise SourceError("cannot list the kernel sources of flash-attn", f"{version}: {error}", hint) from None
     return found
 
 
@@ -51,13 +48,8 @@ class _NotPlainError(Exception):
 
 def _commands(tree: ast.Module, archs: str) -> Iterator[tuple[str, ...]]:
     """The arguments of each ``subprocess.run([...])`` or ``os.system("...")`` that names the generator."""
-    names = {
-        target.id: node.value
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Assign)
-        for target in node.targets
-        if isinstance(target, ast.Name)
-    }
+    assigned = [node for node in ast.walk(tree) if isinstance(node, ast.Assign)]
+    names = {name.id: node.value for node in assigned for name in node.targets if isinstance(name, ast.Name)}
     for command, bound in _generator_calls(tree, {}):
         known = {**names, **bound}
         if isinstance(command, ast.List):

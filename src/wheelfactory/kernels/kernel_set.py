@@ -86,11 +86,9 @@ def require_set(sets: Sequence[KernelSet], text: str) -> KernelSet:
     """Find the set with this id. Raises `InputError` if there is none."""
     by_id = {kernel_set.id: kernel_set for kernel_set in sets}
     if text not in by_id:
-        hint = (
-            "run `wheelfactory plan --all` to list the kernel sets"
-            if sets
-            else "no CK cell is selected, so there are no kernel sets"
-        )
+        hint = "run `wheelfactory plan --all` to list the kernel sets"
+        if not sets:
+            hint = "no CK cell is selected, so there are no kernel sets"
         raise InputError("unknown kernel set", text, hint)
     return by_id[text]
 

@@ -54,6 +54,16 @@ class Descriptor:
     sizes: tuple[str, ...]
 
 
+@dataclass(frozen=True)
+class _Proving:
+    """A set to prove: its kernels by name, and the stores of its device code and of its host code."""
+
+    kernel_set: KernelSet
+    device: Store
+    host: Store
+    descriptors: Mapping[str, Descriptor]
+
+
 def prove_kernels(
     executor: Executor,
     kernel_set: KernelSet,
@@ -77,38 +87,31 @@ def prove_kernels(
         hint = f"name the set of an arch, and put the archives of its host code into {folder}"
         raise InputError("no host code to execute the kernels with", kernel_set.id, hint)
     device, host = (_open_store(item, folder, context.cache) for item in (kernel_set, host_set))
-    descriptors = read_descriptors(device)
-    sources = sorted({each.source for each in descriptors.values()})  # those of other archs have no kernel
+    proving = _Proving(kernel_set, device, host, read_descriptors(device))
+    sources = sorted({each.source for each in proving.descriptors.values()})  # those of other archs have no kernel
     calls = [call for source in (sources if every else sample_sources(sources)) for call in suggest_calls(source)]
     with scratch_dir(context.cache) as scratch:
-        recorded = _record(executor, kernel_set, host, calls, descriptors, scratch, report_progress, context)
+        recorded = _record(executor, proving, calls, scratch, report_progress, context)
         chosen = choose_calls(calls, recorded)
         if any(each.error == record_calls.NOT_MODELLED for each in recorded.values()):
             logger.warning("no backward kernel was executed: %s", record_calls.NOT_MODELLED)
         reports: list[CallReport] = []
-        for done in _execute_parts(chosen, recorded, descriptors, scratch, context):
+        for done in _execute_parts(chosen, recorded, proving.descriptors, scratch, context):
             reports += done
             report_progress(len(reports), len(chosen), "calls executed")
-    return _write_proof(kernel_set, device, host, descriptors, reports, folder)
+    return _write_proof(proving, reports, folder)
 
 
-def _write_proof(
-    kernel_set: KernelSet,
-    device: Store,
-    host: Store,
-    descriptors: Mapping[str, Descriptor],
-    reports: Sequence[CallReport],
-    folder: Path,
-) -> Path:
+def _write_proof(proving: _Proving, reports: Sequence[CallReport], folder: Path) -> Path:
     """Write the proof of a set, log it, and return its path. Raises `BuildError` if a kernel is wrong."""
     proof = Proof(
-        set=kernel_set.id,
-        key=device.key.digest,
-        host_key=host.key.digest,
+        set=proving.kernel_set.id,
+        key=proving.device.key.digest,
+        host_key=proving.host.key.digest,
         executed_by=emulator_id(),
-        archs=kernel_set.archs,
-        kernels=len(descriptors),
-        executed={name: descriptors[name].source for report in reports for name in report.kernels},
+        archs=proving.kernel_set.archs,
+        kernels=len(proving.descriptors),
+        executed={name: proving.descriptors[name].source for report in reports for name in report.kernels},
         calls=tuple(reports),
         faults=tuple(fault for report in reports for fault in report.faults),
     )
@@ -141,15 +144,14 @@ def read_descriptors(store: Store) -> dict[str, Descriptor]:
 
 def _record(
     executor: Executor,
-    kernel_set: KernelSet,
-    host: Store,
+    proving: _Proving,
     calls: Iterable[Call],
-    descriptors: Mapping[str, Descriptor],
     scratch: Path,
     report_progress: ProgressCallback,
     context: Context,
 ) -> dict[str, Recording]:
     """Make the calls on the build host, with the set's host code; return what each launched. Raises `BuildError`."""
+    kernel_set, host, descriptors = proving.kernel_set, proving.host, proving.descriptors
     recipe, source = choose_recipe(executor, kernel_set.cells, context=context)
     build_host = executor.prepare_host(recipe.cell, report_progress)
     (arch,) = kernel_set.archs

@@ -35,9 +35,8 @@ def read_cost_model(given: Path | None, own: Path) -> CostModel:
     if given is None:
         return CostModel(Ledger.read(own), Ledger())
     if not given.is_file():
-        raise InputError(
-            "no such file", str(given), "name an existing ledger (--measured-costs FILE), or omit the option"
-        )
+        hint = "name an existing ledger (--measured-costs FILE), or omit the option"
+        raise InputError("no such file", str(given), hint)
     ledger = Ledger.read(given)
     return CostModel(ledger, ledger)
 
@@ -81,11 +80,8 @@ def estimate_sets(
         try:
             return estimate_set(source_list, targets, cost_model, sharding)
         except ValueError as error:
-            raise InputError(
-                "budget too small for one compile",
-                f"--shard-hours {sharding.budget_h:g}: {error}",
-                "give a shard more hours",
-            ) from None
+            which = f"--shard-hours {sharding.budget_h:g}: {error}"
+            raise InputError("budget too small for one compile", which, "give a shard more hours") from None
 
     return [estimate_of(kernel_set.releases, kernel_set.targets) for kernel_set in sets]
 

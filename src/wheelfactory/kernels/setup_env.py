@@ -226,12 +226,8 @@ def read_outcome(setup: SetupRun, kernels: Path, log: Path) -> CompileResult | N
     result = CompileResult.read(_result_path(setup))
     if result is None:
         return None
-    entries = [
-        entry
-        for key in result.keys
-        for entry in Store.open(kernels, key).read_records().values()
-        if entry.start >= result.started
-    ]
+    records = (entry for key in result.keys for entry in Store.open(kernels, key).read_records().values())
+    entries = [entry for entry in records if entry.start >= result.started]
     if entries:
         timeline = log.with_suffix(".trace.json")
         write_atomic(timeline, render_trace(entries).encode())

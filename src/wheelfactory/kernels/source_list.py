@@ -78,11 +78,9 @@ def list_sources(
         source = fetch_source(version, release, cache / "sources", environ)
         found = _generate_sources(version, release.trim, source, cache, environ, archs)
         if not _has_digest(found, release):
-            raise InputError(
-                "wrong kernel-sources in the matrix",
-                f"flash-attn {version}: expected {release.kernel_sources}, found {found.digest}",
-                "write the digest that was found (scripts/refresh_kernel_sources.py does), or remove kernel-sources",
-            )
+            which = f"flash-attn {version}: expected {release.kernel_sources}, found {found.digest}"
+            hint = "write the digest that was found (scripts/refresh_kernel_sources.py does), or remove kernel-sources"
+            raise InputError("wrong kernel-sources in the matrix", which, hint)
         write_source_list(found, source.identity, cache, release.trim)
     if release.trim and not found.filtered:
         hint = "scripts/refresh_kernel_sources.py proves them"

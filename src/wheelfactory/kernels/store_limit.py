@@ -51,11 +51,9 @@ def _move_sets(kernels: Path, trash: Path, max_bytes: int) -> tuple[list[_Stored
     """Move sets to `trash`; return them, and the bytes of the remaining sets."""
     removed = []
     with lock_sets(kernels):  # so no command begins to use a set that was found to be unused
-        sets = [
-            _StoredSet(folder, used, sum(path.stat().st_size for path in folder.glob("objects/*")))
-            for folder in kernels.iterdir()
-            if (used := last_used(folder)) is not None
-        ]
+        found = {folder: used for folder in kernels.iterdir() if (used := last_used(folder)) is not None}
+        sizes = {folder: sum(path.stat().st_size for path in folder.glob("objects/*")) for folder in found}
+        sets = [_StoredSet(folder, used, sizes[folder]) for folder, used in found.items()]
         total, started = sum(item.size for item in sets), running_since(kernels)
         for item in sorted(sets, key=lambda item: item.used):
             # a compile in a container can outlive its command, but it keeps its locks

@@ -36,13 +36,19 @@ class SetState(str, Enum):
 
 @dataclass(frozen=True)
 class CollectedSet:
-    """A kernel set of the run, its state, and the error if it is not stored."""
+    """A kernel set of the run, and the error if it is not stored."""
 
     set_jobs: KernelSetJobs
-    state: SetState
     error: FactoryError | None = None
     unattested: Mapping[str, str] = field(default_factory=dict)
     """The sha256, by file name, of an uploaded archive that counts as stored once it is attested and published."""
+
+    @property
+    def state(self) -> SetState:
+        """Stored without an error; pending if a later run can go on."""
+        if self.error is None:
+            return SetState.STORED
+        return SetState.PENDING if isinstance(self.error, RunAgainError) else SetState.FAILED
 
 
 def take_sealed(artifacts: Path, seals: Mapping[str, str], dest: Path) -> None:
@@ -73,25 +79,26 @@ def collect_sets(jobs: WorkflowJobs, folder: Path, host: ArchiveHost) -> tuple[C
 
 def _collect_set(set_jobs: KernelSetJobs, folder: Path, host: ArchiveHost) -> CollectedSet:
     if set_jobs.stored:
-        return CollectedSet(set_jobs, SetState.STORED)
-    if set_jobs.unavailable:
-        which = f"{set_jobs.id}: {set_jobs.unavailable}"
-        return CollectedSet(set_jobs, SetState.FAILED, BuildError("kernel set not planned", which, RERUN_HINT))
-    if not set_jobs.shards:
-        error = RunAgainError("compile not started", set_jobs.id, "its shards exceed the jobs of one run")
-        return CollectedSet(set_jobs, SetState.PENDING, error)
-    shards = find_archives(folder, set_jobs.id)  # contains the archive of an unsplit set, which stays
+        return CollectedSet(set_jobs)
     try:
-        with scratch_dir(folder) as stores:
-            archive = merge_set(folder, set_jobs.id, stores)
-            unattested = upload_set(host, set_jobs.archive_name, archive)
-            if archive not in shards:
-                archive.unlink()
-    except RunAgainError as error:
-        return CollectedSet(set_jobs, SetState.PENDING, error)
+        return CollectedSet(set_jobs, unattested=_merge_and_upload(set_jobs, folder, host))
     except FactoryError as error:
-        return CollectedSet(set_jobs, SetState.FAILED, error)
-    return CollectedSet(set_jobs, SetState.STORED, unattested=unattested)
+        return CollectedSet(set_jobs, error)
+
+
+def _merge_and_upload(set_jobs: KernelSetJobs, folder: Path, host: ArchiveHost) -> Mapping[str, str]:
+    """Return what `upload_set` does. Raises `RunAgainError` for a set that is not complete yet."""
+    if set_jobs.unavailable:
+        raise BuildError("kernel set not planned", f"{set_jobs.id}: {set_jobs.unavailable}", RERUN_HINT)
+    if not set_jobs.shards:
+        raise RunAgainError("compile not started", set_jobs.id, "its shards exceed the jobs of one run")
+    shards = find_archives(folder, set_jobs.id)  # contains the archive of an unsplit set, which stays
+    with scratch_dir(folder) as stores:
+        archive = merge_set(folder, set_jobs.id, stores)
+        unattested = upload_set(host, set_jobs.archive_name, archive)
+    if archive not in shards:
+        archive.unlink()
+    return unattested
 
 
 def fail_after_last_round(collected: Sequence[CollectedSet], round_number: int) -> tuple[CollectedSet, ...]:
@@ -103,7 +110,7 @@ def fail_after_last_round(collected: Sequence[CollectedSet], round_number: int) 
     def fail_pending(item: CollectedSet) -> CollectedSet:
         which = f"{item.set_jobs.id} after {round_number} runs ({item.error})"
         error = BuildError("kernel set not compiled", which, hint)
-        return CollectedSet(item.set_jobs, SetState.FAILED, error) if item.state is SetState.PENDING else item
+        return CollectedSet(item.set_jobs, error) if item.state is SetState.PENDING else item
 
     return tuple(map(fail_pending, collected))
 

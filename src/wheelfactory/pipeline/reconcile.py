@@ -111,19 +111,13 @@ def job_summary(outcome: Reconciliation, rows: Iterable[WheelRow]) -> str:
         **dict.fromkeys(outcome.pending, "pending: kernels not compiled yet"),
         **dict.fromkeys(outcome.not_built_here, NEEDS_RUNNER),
     }
-    lines = table(
-        ("cell", "state", "size", "gates"),
-        (
-            [code_span(cell), state, *((size_text(row.size), _gates(row)) if row else ("", ""))]
-            for cell, state, row in ((cell, state, wheels.get(cell)) for cell, state in states.items())
-        ),
-    )
+    known = {cell: (size_text(row.size), _gates(row)) for cell in states if (row := wheels.get(cell))}
+    cells = ([code_span(cell), state, *known.get(cell, ("", ""))] for cell, state in states.items())
+    lines = table(("cell", "state", "size", "gates"), cells)
     verdict = MarkdownSection((outcome.markdown(),))
-    listing = (
-        MarkdownSection(("## Cells", "", *lines[:2]), tuple(lines[2:]))
-        if states
-        else MarkdownSection(("Nothing to build: every selected cell is published.",))
-    )
+    listing = MarkdownSection(("Nothing to build: every selected cell is published.",))
+    if states:
+        listing = MarkdownSection(("## Cells", "", *lines[:2]), tuple(lines[2:]))
     return fit_sections([verdict, listing], SUMMARY_LIMIT)
 
 

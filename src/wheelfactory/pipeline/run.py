@@ -148,14 +148,8 @@ class CellPipeline:
     def build_and_publish(self, executor: Executor, cell: Cell) -> None:
         """Build, verify and publish a cell. Raises `FactoryError`."""
         with self.steps.step(cell.id) as report_progress:
-            path = build_cell(
-                executor,
-                cell,
-                self.scratch,
-                self._stop_between_steps(report_progress),
-                context=self.context,
-                scope=self.scope,
-            )
+            stoppable = self._stop_between_steps(report_progress)
+            path = build_cell(executor, cell, self.scratch, stoppable, context=self.context, scope=self.scope)
             gates = self._verify(executor, path, cell, self.scope.archives)
             added = as_addition(path, gates, cache=self.context.cache)
             with self.publish_lock:

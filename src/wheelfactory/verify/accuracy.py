@@ -123,11 +123,8 @@ def find_numeric_faults(
     if report.backend != tolerance.module:
         yield finding(f"calls of {tolerance.module}", report.backend, "build the wheel with the backend of the cell")
     elif not report.from_wheel:
-        yield finding(
-            f"{tolerance.module} from the wheel",
-            "a different copy installed in this Python",
-            "uninstall that copy, then verify again",
-        )
+        other, remedy = "a different copy installed in this Python", "uninstall that copy, then verify again"
+        yield finding(f"{tolerance.module} from the wheel", other, remedy)
     if not report.cases:
         yield finding(f"attention to run {device_phrase}", "no case")
     for case in report.cases:
@@ -135,10 +132,8 @@ def find_numeric_faults(
             yield finding(f"{case.name} to run {device_phrase}", wrong)
         for result, (error, bound) in error_bounds(case, tolerance).items():
             if not is_within(error, bound):
-                expected = (
-                    f"{result} of {case.name} with an error of at most {_round_to_two_digits(bound):g} {device_phrase}"
-                )
-                yield finding(expected, f"{_round_to_two_digits(error):g}")
+                expected = f"{result} of {case.name} with an error of at most {_rounded(bound):g} {device_phrase}"
+                yield finding(expected, f"{_rounded(error):g}")
 
 
 def refusals(cases: Iterable[NumericCase]) -> Iterator[str]:
@@ -160,10 +155,7 @@ def worst_errors(report: NumericReport | str, tolerance: Tolerance) -> dict[str,
     # two digits hide the differences between processors
     found: dict[str, float] = {}
     for case in () if isinstance(report, str) else report.cases:
-        short = [
-            (_round_to_two_digits(error), _round_to_two_digits(bound))
-            for error, bound in error_bounds(case, tolerance).values()
-        ]
+        short = [(_rounded(error), _rounded(bound)) for error, bound in error_bounds(case, tolerance).values()]
         # rounding can overflow to infinity
         pairs = [pair for pair in short if all(map(math.isfinite, pair)) and pair[1]]
         if pairs:
@@ -171,5 +163,6 @@ def worst_errors(report: NumericReport | str, tolerance: Tolerance) -> dict[str,
     return found
 
 
-def _round_to_two_digits(number: float) -> float:
+def _rounded(number: float) -> float:
+    """Round to two digits."""
     return float(f"{number:.2g}")

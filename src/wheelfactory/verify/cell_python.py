@@ -11,15 +11,15 @@ from pathlib import Path
 from pydantic import TypeAdapter
 
 from wheelfactory.build.environments import clean_environ
-from wheelfactory.build.executor import BuildCommand, BuildHost
-from wheelfactory.build.rocm_python import find_rocm_python
+from wheelfactory.build.executor import BuildCommand, BuildHost, GateRunner
+from wheelfactory.build.rocm_python import find_rocm_python, probe_python
 from wheelfactory.build.setup_py import log_path
+from wheelfactory.core.cell import Cell
 from wheelfactory.core.errors import BuildError, RunAgainError
 from wheelfactory.core.files import PACKAGE_DIR, TOOLCHAIN_PROBE
 from wheelfactory.core.process import capture
 from wheelfactory.core.progress import ignore_progress
-from wheelfactory.verify.gate import Subject
-from wheelfactory.verify.proofs import PROGRAMS
+from wheelfactory.matrix.facts import Context
 from wheelfactory.verify.result import GateResult
 from wheelfactory.wheel.build_record import Toolchain
 from wheelfactory.wheel.elf.scope import Scope
@@ -28,37 +28,43 @@ TIMEOUT_S = 1800
 """Seconds for one program of a gate; importing torch takes seconds, on a slow disk a minute."""
 
 
+_READ_SCOPE = Path(__file__).with_name("programs") / "read_scope.py"
+
+
 @dataclass(frozen=True)
 class CellPython:
     """Runs programs with the Python of a cell."""
 
-    rocm: str
-    """The ROCm folder on that machine; empty if unknown."""
+    rocm: Path | None
+    """The ROCm folder on that machine; None if unknown."""
     run: Callable[[Sequence[str | Path]], str]
     """Runs a Python file with its arguments and returns its output. Raises `ProgramError` or `BuildError`."""
+    toolchain: Toolchain
     here: Path | None = None
     """The interpreter, if it is of this machine and not of the cell's build host (in the image)."""
 
-    @property
-    def toolchain(self) -> Toolchain:
-        """The toolchain of this Python; runs a program."""
-        return Toolchain.model_validate_json(self.run([TOOLCHAIN_PROBE]))
-
     def read_scope(self, needed: Sequence[str]) -> Scope:
         """Return the scope in which the loader resolves an extension that needs these libraries."""
-        return TypeAdapter(Scope).validate_json(self.run([PROGRAMS / "read_scope.py", self.rocm, *needed]))
+        return TypeAdapter(Scope).validate_json(self.run([_READ_SCOPE, str(self.rocm or ""), *needed]))
 
 
-def find_cell_python(subject: Subject) -> CellPython | None:
-    """Find the Python of a cell on its build host if it has one, else on this machine; None if there is none."""
-    build_host = subject.runner.find_gate_host(subject.cell)
-    if build_host:
-        return CellPython(str(build_host.machine.rocm_path), partial(_run_on_build_host, subject, build_host))
-    python = find_rocm_python(subject.cell, subject.context)
+def find_cell_python(cell: Cell, wheel: Path, runner: GateRunner, context: Context) -> CellPython | None:
+    """Find the Python of a cell on its build host if it has one, else on this machine; None if there is none.
+
+    On the build host, programs can read only the wheel and this package. Raises the errors of `CellPython.run`.
+    """
+    if build_host := runner.find_gate_host(cell):
+        run = partial(_run_on_build_host, build_host, cell, wheel, context.cache)
+        return CellPython(build_host.machine.rocm_path, run, Toolchain.model_validate_json(run([TOOLCHAIN_PROBE])))
+    python, environ = find_rocm_python(cell, context), clean_environ(context.environ)
     if python is None:
         return None
-    environ, rocm = clean_environ(subject.environ), subject.host.rocm_path
-    return CellPython(str(rocm or ""), lambda program: capture([python, "-IB", *program], environ=environ), python)
+    toolchain = probe_python(python, context.environ)
+
+    def run_here(program: Sequence[str | Path]) -> str:
+        return capture([python, "-IB", *program], environ=environ)
+
+    return CellPython(context.host.rocm_path, run_here, toolchain, python)
 
 
 def no_python_result(gate: str) -> GateResult:
@@ -68,17 +74,18 @@ def no_python_result(gate: str) -> GateResult:
     )
 
 
-def _run_on_build_host(subject: Subject, build_host: BuildHost, program: Sequence[str | Path]) -> str:
-    """Run a program where the cell was built; it can read only the wheel and this package."""
-    name = f"{subject.cell.id}.{Path(program[0]).stem}"
-    log = log_path(subject.cache, name)
+def _run_on_build_host(
+    build_host: BuildHost, cell: Cell, wheel: Path, cache: Path, program: Sequence[str | Path]
+) -> str:
+    name = f"{cell.id}.{Path(program[0]).stem}"
+    log = log_path(cache, name)
     log.parent.mkdir(parents=True, exist_ok=True)
     command = BuildCommand(
         name=name,
         argv=(str(build_host.python), "-IB", *map(str, program)),
         environ=build_host.environ,
         log=log,
-        reads=(TOOLCHAIN_PROBE, PACKAGE_DIR, subject.wheel.path),
+        reads=(TOOLCHAIN_PROBE, PACKAGE_DIR, wheel),
         writes=(),  # it runs unverified code of the wheel
         deadline=time.time() + TIMEOUT_S,
     )

@@ -19,7 +19,12 @@ from pathlib import Path
 
 from packaging.version import Version
 
-from wheelfactory.build.environments import make_numpy_environment, make_triton_environment, numpy_requirements
+from wheelfactory.build.environments import (
+    make_numpy_environment,
+    make_triton_environment,
+    numpy_requirements,
+    open_wheel_environment,
+)
 from wheelfactory.build.recipe import choose_jobs
 from wheelfactory.core.progress import announced_progress, logger
 from wheelfactory.emulator.findings import emulator_id
@@ -36,7 +41,7 @@ from wheelfactory.verify.proofs import (
     payload_sha256,
     program_environ,
     run_program,
-    stand_in_environment,
+    stand_in_base,
     stand_in_requirements,
     stand_in_torch_version,
 )
@@ -140,19 +145,14 @@ def emulate(subject: Subject, suites: Mapping[str, str]) -> dict[str, EmulationR
         for (arch, suite), order in zip(suites.items(), cycle(ORDERS), strict=False)
     }
 
-    def is_right(arch: str, report: EmulationReport) -> bool:
+    def is_right(report: EmulationReport) -> bool:
         complete = not any(case.not_run for case in report.cases)
-        return complete and not any(_faults(subject, arch, report))
+        return complete and not any(_faults(subject, report.arch, report))
 
-    reports: dict[str, EmulationReport | str] = {}
-    for arch, key in keys.items():
-        cached = proofs.find(key, EmulationReport)
-        if cached and is_right(arch, cached):
-            reports[arch] = cached
+    cached = {arch: proofs.find(key, EmulationReport, is_right) for arch, key in keys.items()}
+    reports: dict[str, EmulationReport | str] = {arch: report for arch, report in cached.items() if report}
     for arch, report in _execute(subject, {arch: key for arch, key in keys.items() if arch not in reports}):
-        reports[arch] = report
-        if isinstance(report, EmulationReport) and is_right(arch, report):
-            proofs.write(keys[arch], report)
+        reports[arch] = proofs.keep(keys[arch], report, is_right)
     return {arch: reports[arch] for arch in suites}
 
 
@@ -184,7 +184,7 @@ def _execute(subject: Subject, keys: Mapping[str, ProofKey]) -> Iterator[tuple[s
     if not keys:
         return
     environ, numpy = program_environ(subject.environ, subject.cell), make_numpy_environment(subject.cache)
-    with stand_in_environment(subject, numpy) as environment:
+    with open_wheel_environment(subject.cache, stand_in_base(subject, numpy), *subject.wheels()) as environment:
         if needs_linker(subject.triton):
             environ |= linker_environ(environment.folder, subject.cache)
             linker = make_triton_environment(subject.cache, LINKER).folder

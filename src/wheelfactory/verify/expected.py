@@ -73,19 +73,15 @@ def expected_from_cell(subject: Subject) -> ExpectedContents:
     members = _renamed(plain, dist_info) | corrected_members(plain) | added_members(cell)
     executable, others = plain.executables, {f"{dist_info}/RECORD", f"{dist_info}/{BUILD_RECORD_NAME}"}
     members[f"{dist_info}/METADATA"] = _metadata(plain.metadata_text, f"{cell.public_version}+{label}", label).encode()
-    build = subject.record.build
+    build, wheel_file, top_level = subject.record.build, f"{dist_info}/WHEEL", f"{dist_info}/top_level.txt"
     if build and cell.backend is Backend.TRITON:
-        members[f"{dist_info}/WHEEL"] = _tagged(members[f"{dist_info}/WHEEL"], ["py3-none-any"], build)
+        members[wheel_file] = _tagged(members[wheel_file], ["py3-none-any"], build)
     if cell.backend is Backend.CK:
-        name = extension_name(subject)
+        name, tags = extension_name(subject), sorted(map(str, wheel.tags))
         executable, others = executable | {name}, others | {name}
-        members[f"{dist_info}/WHEEL"] = _tagged(
-            members[f"{dist_info}/WHEEL"], sorted(map(str, wheel.tags)), build, "Root-Is-Purelib: false"
-        )
-        packages = members[f"{dist_info}/top_level.txt"].decode().split()
-        members[f"{dist_info}/top_level.txt"] = "".join(
-            f"{name}\n" for name in sorted([*packages, EXTENSION_MODULE])
-        ).encode()
+        members[wheel_file] = _tagged(members[wheel_file], tags, build, "Root-Is-Purelib: false")
+        packages = sorted([*members[top_level].decode().split(), EXTENSION_MODULE])
+        members[top_level] = "".join(f"{package}\n" for package in packages).encode()
     return ExpectedContents(members, executable, frozenset(others))
 
 

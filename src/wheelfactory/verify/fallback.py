@@ -7,15 +7,18 @@ of `validate`, which runs more on GPUs.
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from wheelfactory.build.environments import PYTHON, build_requirements, cpu_torch_requirement, make_build_environment
+from wheelfactory.build.environments import (
+    PYTHON,
+    Base,
+    build_requirements,
+    cpu_torch_requirement,
+    make_build_environment,
+)
 from wheelfactory.build.fallback import PACKAGE
-from wheelfactory.build.products import make_products
-from wheelfactory.core.cell import FALLBACK_NAME, FLASH_ATTN_FALLBACK
 from wheelfactory.core.digest import file_sha256
 from wheelfactory.core.progress import logger
 from wheelfactory.verify.accuracy import (
@@ -52,26 +55,14 @@ def run_or_reuse(
     Only reports that pass `is_good` are cached, and a cached report is checked again. Raises `BuildError` if the CPU
     torch cannot be installed.
     """
-    proofs = ProofCache(subject.context.cache / "proofs")
-    cached = proofs.find(key, kind)
-    if cached is not None and is_good(cached):
-        return cached
-    report = _run(subject, key, kind)
-    if not isinstance(report, str) and is_good(report):
-        proofs.write(key, report)
-    return report
+    proofs = ProofCache(subject.cache / "proofs")
+    return proofs.find(key, kind, is_good) or proofs.keep(key, _run(subject, key, kind), is_good)
 
 
 def _run(subject: ProductSubject, key: ProofKey, kind: type[AnyReport]) -> AnyReport | str:
-    environ, torch = device_environ(subject.context.environ), make_build_environment(subject.context.cache)
-    wheels = (subject.wheel.path, *_beside(subject))
+    base, environ = Base.of(make_build_environment(subject.cache)), device_environ(subject.environ)
     logger.info("running %s with %s", key.program.stem.replace("_", " "), subject.wheel.path.name)
-    return install_and_run(
-        *(key.command, kind, wheels, torch.python, torch.version, [torch.site_packages], environ),
-        cache=subject.context.cache,
-        timeout=TIMEOUT_S,
-        runner=subject.runner,
-    )
+    return install_and_run(subject, key.command, kind, base, environ, TIMEOUT_S)
 
 
 _REMEDY = "fix the package: its results are wrong with this torch"
@@ -108,20 +99,14 @@ def check_fallback_import(subject: ProductSubject) -> GateResult:
     """
     wheel = subject.wheel
     # the whole file, not the payload: pip reads the metadata too
-    beside = tuple(file_sha256(path) for path in _beside(subject))
-    key = ProofKey(_PROGRAM, (wheel.name, *_hidden_packages()), file_sha256(wheel.path), (*ENVIRONMENT, *beside))
+    own, *beside = map(file_sha256, subject.wheels())
+    key = ProofKey(_PROGRAM, (wheel.name, *_hidden_packages()), own, (*ENVIRONMENT, *beside))
 
     def findings(report: Imported | str) -> list[Finding]:
         return list(import_findings(wheel, report, "fix the package: it must import with torch alone"))
 
     report = run_or_reuse(subject, key, Imported, lambda imported: not findings(imported))
     return GateResult.from_findings("import", findings(report), cpu_torch_requirement())
-
-
-def _beside(subject: ProductSubject) -> tuple[Path, ...]:
-    """Return the wheels that the wheel requires."""
-    required = [FALLBACK_NAME] if subject.project.name == FLASH_ATTN_FALLBACK else []
-    return make_products(required, subject.context)
 
 
 def _hidden_packages() -> tuple[str, ...]:

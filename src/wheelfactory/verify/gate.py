@@ -4,46 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
 from wheelfactory.build.executor import HERE, GateRunner
 from wheelfactory.build.pinned import PinnedProject, make_plain_wheel, pin_release
 from wheelfactory.build.products import make_products, pin_product
-from wheelfactory.core.cell import Backend, Cell
+from wheelfactory.core.cell import FALLBACK_NAME, FLASH_ATTN_FALLBACK, Backend, Cell
 from wheelfactory.core.host import Host
 from wheelfactory.matrix.facts import Context, Matrix
+from wheelfactory.verify.cell_python import CellPython, find_cell_python
 from wheelfactory.verify.result import GateResult
 from wheelfactory.wheel.build_record import BuildRecord
 from wheelfactory.wheel.read import Wheel
 
 
-class HasWheel(Protocol):
-    """A subject with a wheel of any kind."""
-
-    @property
-    def wheel(self) -> Wheel:
-        """The wheel to verify."""
-
-
 @dataclass(frozen=True)
-class Subject:
-    """A wheel to verify, its build record, and the cell that it must match."""
+class WheelSubject:
+    """A wheel to verify, of any kind."""
 
     wheel: Wheel
-    record: BuildRecord
-    cell: Cell
     context: Context
     runner: GateRunner = HERE
     """Runs the code of the wheel."""
     may_build: bool = True
     """Whether to make a plain build if the cache has none; if not, a missing one is an error."""
-    archives: Path | None = None
-    """The folder of kernel archives that a CK wheel must be linked from; None to look for its kernels in the cache."""
 
     @property
     def matrix(self) -> Matrix:
-        """The matrix that the cell is from."""
+        """The matrix of the command."""
         return self.context.matrix
 
     @property
@@ -61,6 +51,16 @@ class Subject:
         """The cache folder."""
         return self.context.cache
 
+
+@dataclass(frozen=True, kw_only=True)
+class Subject(WheelSubject):
+    """A wheel to verify, its build record, and the cell that it must match."""
+
+    record: BuildRecord
+    cell: Cell
+    archives: Path | None = None
+    """The folder of kernel archives that a CK wheel must be linked from; None to look for its kernels in the cache."""
+
     @property
     def plain(self) -> Wheel:
         """The plain wheel of the release. Raises the errors of `pin_release` and `make_plain_wheel`."""
@@ -72,9 +72,14 @@ class Subject:
         """The products that the wheel requires, as this checkout pins them. Raises the errors of `pin_product`."""
         return tuple(pin_product(name, self.context) for name in self.cell.requires)
 
-    def kernel_wheels(self) -> tuple[Path, ...]:
-        """The wheels of the products that the wheel requires. Raises the errors of `make_wheel`."""
-        return make_products(self.cell.requires, self.context)
+    def wheels(self) -> tuple[Path, ...]:
+        """The wheel, and those of the products that it requires. Raises the errors of `make_wheel`."""
+        return (self.wheel.path, *make_products(self.cell.requires, self.context))
+
+    @cached_property
+    def python(self) -> CellPython | None:
+        """The Python of the cell, with its torch (`find_cell_python`)."""
+        return find_cell_python(self.cell, self.wheel.path, self.runner, self.context)
 
     @property
     def triton(self) -> str:
@@ -82,24 +87,24 @@ class Subject:
         return self.matrix.torch[self.cell.torch].triton
 
 
-@dataclass(frozen=True)
-class ProductSubject:
+@dataclass(frozen=True, kw_only=True)
+class ProductSubject(WheelSubject):
     """A wheel of a product to verify, and the sources that it must be built from."""
 
-    wheel: Wheel
     project: PinnedProject
-    context: Context
-    runner: GateRunner = HERE
-    may_build: bool = True
-    """As in `Subject`."""
 
     @property
     def plain(self) -> Wheel:
         """The plain wheel of the sources. Raises the errors of `make_plain_wheel`."""
-        return make_plain_wheel(self.project, self.context.cache, may_build=self.may_build)
+        return make_plain_wheel(self.project, self.cache, may_build=self.may_build)
+
+    def wheels(self) -> tuple[Path, ...]:
+        """The wheel, and those of the products that it requires. Raises the errors of `make_wheel`."""
+        required = [FALLBACK_NAME] if self.project.name == FLASH_ATTN_FALLBACK else []
+        return (self.wheel.path, *make_products(required, self.context))
 
 
-AnySubject = TypeVar("AnySubject", bound=HasWheel)
+AnySubject = TypeVar("AnySubject", bound=WheelSubject)
 
 
 @dataclass(frozen=True)

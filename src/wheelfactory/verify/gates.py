@@ -121,13 +121,13 @@ def verify(
         return (opened,)
     wheel = Wheel.open(path)
     if name in PRODUCTS:
-        product = ProductSubject(wheel, pin_product(name, context), context, runner, may_build)
+        product = ProductSubject(wheel, context, runner, may_build, project=pin_product(name, context))
         return _run_gates(filter(selected, PRODUCT_GATES[name]), product, extended, opened, quick=quick)
     record = _read_record(wheel)
     if isinstance(record, GateResult):
         return opened, record
     cell = require_in_matrix(expand(context.matrix), cell or Cell.parse(record.cell))
-    subject = Subject(wheel, record, cell, context, runner, may_build, archives)
+    subject = Subject(wheel, context, runner, may_build, record=record, cell=cell, archives=archives)
     gates = (gate for gate in GATES if cell.backend in gate.backends and selected(gate))
     return _run_gates(gates, subject, extended, opened, quick=quick)
 

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from wheelfactory.build.environments import clean_environ, find_package_folders, open_wheel_environment
+from wheelfactory.build.environments import find_base
+from wheelfactory.build.executor import HERE
 from wheelfactory.build.rocm_python import find_rocm_python, probe_python
 from wheelfactory.core.cell import Backend
 from wheelfactory.core.progress import logger
@@ -25,7 +26,7 @@ from wheelfactory.verify.accuracy import (
 )
 from wheelfactory.verify.gate import Subject
 from wheelfactory.verify.limits import KnownLimit, find_cell_limits
-from wheelfactory.verify.proofs import payload_sha256, program_environ, run_program
+from wheelfactory.verify.proofs import install_and_run, payload_sha256, program_environ
 from wheelfactory.verify.result import GateResult
 from wheelfactory.wheel.activation.options import refused_options
 
@@ -70,13 +71,10 @@ def _compute(subject: Subject, python: Path, archs: Sequence[str], limits: Seque
     """Return the report of the program, or the reason why it failed."""
     toolchain = probe_python(python, subject.environ)
     assert toolchain.python  # `find_rocm_python` compared it with the cell
+    base = find_base(python, toolchain.python, subject.environ)
     command: list[str | Path] = [NUMBERS_PROGRAM, "flash_attn", "cuda", "small"]
     command += [limit.argument for limit in limits]
-    environ = program_environ(subject.environ, subject.cell)
-    layers, kernels = find_package_folders(python, clean_environ(subject.environ)), subject.kernel_wheels()
     logger.info("computing on %s with torch %s", ", ".join(archs), toolchain.torch)
-    with open_wheel_environment(
-        subject.cache, subject.wheel.path, python, toolchain.python, layers, kernels
-    ) as environment:
-        home = environment.folder / "home"
-        return run_program(command, NumericReport, environment.python, environ, scratch=home, timeout=TIMEOUT_S)
+    here = replace(subject, runner=HERE)  # no container of a wheel has a GPU
+    environ = program_environ(subject.environ, subject.cell)
+    return install_and_run(here, command, NumericReport, base, environ, TIMEOUT_S)

@@ -10,7 +10,7 @@ from packaging.version import Version
 from wheelfactory.core.cell import Backend, same_rocm
 from wheelfactory.core.label import Label
 from wheelfactory.core.published import build_key
-from wheelfactory.verify.gate import HasWheel, ProductSubject, Subject
+from wheelfactory.verify.gate import ProductSubject, Subject, WheelSubject
 from wheelfactory.verify.result import Finding, GateResult, show_difference
 from wheelfactory.wheel.read import BUILD_RECORD_NAME
 from wheelfactory.wheel.repair import manylinux_platforms
@@ -58,7 +58,7 @@ def _check_name(subject: Subject) -> Iterator[Finding]:
     yield from _check_dist_info(subject)
 
 
-def _check_dist_info(subject: HasWheel) -> Iterator[Finding]:
+def _check_dist_info(subject: WheelSubject) -> Iterator[Finding]:
     stem = "-".join(subject.wheel.path.name.split("-")[:2])
     remedy = "build it again: wheels must not be renamed"
     yield from check_equal("dist-info", f"{stem}.dist-info", subject.wheel.dist_info, remedy)
@@ -96,9 +96,8 @@ def _check_build_record(subject: Subject) -> Iterator[Finding]:
     yield from check_equal("build record build", matrix.build_tag(cell, replacement), record.build, _AGAIN)
     pin = matrix.flash_attn[cell.flash_attn].source_pin
     if not pin.startswith("tag:"):
-        yield from check_equal(
-            "build record source", pin, record.source, "build it from the sources that the matrix pins"
-        )
+        remedy = "build it from the sources that the matrix pins"
+        yield from check_equal("build record source", pin, record.source, remedy)
     elif not _COMMIT.fullmatch(record.source):  # a tag names no commit to compare with
         yield from check_equal("build record source", "a commit", record.source, _AGAIN)
     archs = matrix.archs(cell)

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from wheelfactory.build.environments import (
-    clean_environ,
-    cpu_torch_requirement,
-    find_package_folders,
-    make_build_environment,
-    make_triton_environment,
-)
+from wheelfactory.build.environments import clean_environ, cpu_torch_requirement, find_base
 from wheelfactory.core.cell import Backend
 from wheelfactory.core.errors import ProgramError
-from wheelfactory.verify.cell_python import TIMEOUT_S, CellPython, find_cell_python, no_python_result
+from wheelfactory.verify.cell_python import TIMEOUT_S, CellPython, no_python_result
 from wheelfactory.verify.gate import Subject
-from wheelfactory.verify.proofs import PROGRAMS, ProgramReport, device_environ, install_and_run, read_report
+from wheelfactory.verify.proofs import (
+    PROGRAMS,
+    ProgramReport,
+    device_environ,
+    install_and_run,
+    read_report,
+    stand_in_base,
+)
 from wheelfactory.verify.result import Finding, GateResult
 from wheelfactory.wheel.read import Wheel
 
@@ -31,30 +32,17 @@ class Imported(ProgramReport):
 def check_import(subject: Subject) -> GateResult:
     """Install into a fresh environment and import as users do: without a variable that selects a backend."""
     if subject.cell.backend is Backend.TRITON:
-        report, detail = _import_triton(subject)
-    else:
-        python = find_cell_python(subject)
-        if python is None:
-            return no_python_result("import")
-        report = _import_compiled(subject, python)
+        # with the cell's Triton from PyPI and a CPU torch: importing compiles nothing and needs no GPU
+        base, detail = stand_in_base(subject), f"Triton {subject.triton}, {cpu_torch_requirement()} in place of ROCm's"
+        report = install_and_run(subject, [_IMPORT], Imported, base, device_environ(subject.environ), TIMEOUT_S)
+    elif subject.python:
+        report = _import_compiled(subject, subject.python)
         # the version only: the manifest is public and must contain no path of this machine
-        detail = f"torch {python.toolchain.torch}"
+        detail = f"torch {subject.python.toolchain.torch}"
+    else:
+        return no_python_result("import")
     remedy = "build against the cell's torch, or fix the matrix: the wheel does not fit this torch or Triton"
     return GateResult.from_findings("import", import_findings(subject.wheel, report, remedy), detail)
-
-
-def _import_triton(subject: Subject) -> tuple[Imported | str, str]:
-    """Import with the cell's Triton from PyPI and a CPU torch: importing compiles nothing and needs no GPU."""
-    torch = make_build_environment(subject.cache)
-    layers = [torch.site_packages, make_triton_environment(subject.cache, subject.triton).site_packages]
-    wheels, environ = (subject.wheel.path, *subject.kernel_wheels()), device_environ(subject.environ)
-    report = install_and_run(
-        *((_IMPORT,), Imported, wheels, torch.python, torch.version, layers, environ),
-        cache=subject.cache,
-        timeout=TIMEOUT_S,
-        runner=subject.runner,
-    )
-    return report, f"Triton {subject.triton}, {cpu_torch_requirement()} in place of ROCm's"
 
 
 def _import_compiled(subject: Subject, python: CellPython) -> Imported | str:
@@ -64,13 +52,8 @@ def _import_compiled(subject: Subject, python: CellPython) -> Imported | str:
             return read_report(python.run([_IMPORT, subject.wheel.path]), Imported)
         except ProgramError as error:
             return error.which.splitlines()[-1]
-    environ = clean_environ(subject.environ)
-    layers, wheels = find_package_folders(python.here, environ), (subject.wheel.path, *subject.kernel_wheels())
-    return install_and_run(
-        *((_IMPORT,), Imported, wheels, python.here, subject.cell.python, layers, environ),
-        cache=subject.cache,
-        timeout=TIMEOUT_S,
-    )
+    base = find_base(python.here, subject.cell.python, subject.environ)
+    return install_and_run(subject, [_IMPORT], Imported, base, clean_environ(subject.environ), TIMEOUT_S)
 
 
 def import_findings(wheel: Wheel, report: Imported | str, remedy: str) -> Iterator[Finding]:

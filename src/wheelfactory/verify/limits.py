@@ -1,10 +1,13 @@
-"""Known limits of releases: gates skip these cases, and their results say so."""
+"""Known limits of releases (limits.yaml): gates skip these cases, and their results say so."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
+import yaml
 from packaging.specifiers import SpecifierSet
+from pydantic import TypeAdapter
 
 from wheelfactory.core.cell import Backend
 from wheelfactory.verify.gate import Subject
@@ -32,36 +35,18 @@ class KnownLimit:
         """The argument for the programs; a leading ``!`` skips the forward pass too."""
         return f"!{self.cases}" if self.skip_forward else self.cases
 
+    def applies(self, flash_attn: str, triton: str, arch: str | None) -> bool:
+        """Whether these cases fail with a release, a Triton version and an arch."""
+        versions = ((self.flash_attn, flash_attn), (self.triton, triton))
+        matches = all(SpecifierSet(allowed).contains(version) for allowed, version in versions)
+        return matches and (not self.archs or arch in self.archs)
+
     def __str__(self) -> str:
         return f"skipped: {self.reason}"
 
 
-# limits of the Triton backend
-LIMITS = (
-    KnownLimit(
-        "grouped*",
-        flash_attn="<2.8",
-        # the kernel uses the index of a query head as the index of a key head, and writes past the end of dk and dv
-        reason="backward with grouped heads, which 2.7.4.post1 supports forward only (its README)",
-    ),
-    KnownLimit(
-        "*causal bfloat16",
-        flash_attn=">=2.8,<2.8.4",  # from 2.8.4 the kernels are aiter's, which need 32 KiB (measured)
-        triton=">=3.4",
-        archs=frozenset({"gfx1030"}),
-        # with Triton 3.3.1 the same kernel needs 32 KiB, and 64 KiB at head dim 128
-        reason="causal backward in bf16 on gfx1030, where it needs 72 KiB of LDS and the GPU has 64 KiB (measured)",
-    ),
-    KnownLimit(
-        "*bfloat16",
-        flash_attn=">=2",
-        triton="<3.2",
-        archs=frozenset({"gfx1030"}),
-        # "Unsupported conversion from 'bf16' to 'f16'": without matrix instructions, products need this conversion
-        reason="bf16 on gfx1030, which Triton 3.1 cannot compile (measured)",
-        skip_forward=True,
-    ),
-)
+_TABLE = Path(__file__).with_name("limits.yaml").read_text(encoding="utf-8")
+LIMITS = TypeAdapter(tuple[KnownLimit, ...]).validate_python(yaml.safe_load(_TABLE))
 
 
 def find_cell_limits(subject: Subject, arch: str | None = None) -> tuple[KnownLimit, ...]:
@@ -74,10 +59,4 @@ def find_cell_limits(subject: Subject, arch: str | None = None) -> tuple[KnownLi
 
 def find_limits(flash_attn: str, triton: str, arch: str | None) -> tuple[KnownLimit, ...]:
     """Select the limits that apply to a release, a Triton version and an arch (None: only limits for every arch)."""
-    return tuple(
-        limit
-        for limit in LIMITS
-        if SpecifierSet(limit.flash_attn).contains(flash_attn)
-        and SpecifierSet(limit.triton).contains(triton)
-        and (not limit.archs or arch in limit.archs)
-    )
+    return tuple(limit for limit in LIMITS if limit.applies(flash_attn, triton, arch))

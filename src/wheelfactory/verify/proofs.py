@@ -6,14 +6,15 @@ import hashlib
 import json
 import re
 import subprocess
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
 from wheelfactory.build.environments import (
     PYTHON,
+    Base,
     Environment,
     build_requirements,
     cpu_torch_requirement,
@@ -30,7 +31,7 @@ from wheelfactory.core.files import PACKAGE_DIR, write_atomic
 from wheelfactory.core.models import FrozenModel
 from wheelfactory.core.process import failure_reason
 from wheelfactory.core.progress import logger
-from wheelfactory.verify.gate import Subject
+from wheelfactory.verify.gate import ProductSubject, Subject
 from wheelfactory.wheel.archive import open_archive
 from wheelfactory.wheel.read import Wheel
 
@@ -81,17 +82,19 @@ class ProofCache:
 
     folder: Path
 
-    def find(self, key: ProofKey, kind: type[AnyReport]) -> AnyReport | None:
-        """Return the cached report for a key; None if it is missing or damaged."""
-        try:
-            return kind.model_validate_json(self._path(key).read_bytes())
-        except (OSError, ValueError):
-            return None
+    def find(self, key: ProofKey, kind: type[AnyReport], is_right: Callable[[AnyReport], bool]) -> AnyReport | None:
+        """Return the cached report for a key; None if it is missing or damaged, or if it is not right by now."""
+        with suppress(OSError, ValueError):
+            found = kind.model_validate_json(self._path(key).read_bytes())
+            return found if is_right(found) else None
+        return None
 
-    def write(self, key: ProofKey, report: ProgramReport) -> None:
-        """Write a report; replace an existing one."""
-        # only for reports without faults: a failure can be the machine's (memory, a full disk), so it is retried
-        write_atomic(self._path(key), report.model_dump_json(indent=1).encode())
+    def keep(self, key: ProofKey, report: AnyReport | str, is_right: Callable[[AnyReport], bool]) -> AnyReport | str:
+        """Return a report, and write it if it is right; replace an existing one."""
+        # a failure can be the machine's (memory, a full disk), so it is retried
+        if not isinstance(report, str) and is_right(report):
+            write_atomic(self._path(key), report.model_dump_json(indent=1).encode())
+        return report
 
     def _path(self, key: ProofKey) -> Path:
         text = json.dumps([content_id(key.program), key.arguments, key.payload, key.environment])
@@ -153,32 +156,23 @@ def read_report(output: str, kind: type[AnyReport]) -> AnyReport | str:
 
 
 def install_and_run(
+    subject: Subject | ProductSubject,
     command: Sequence[str | Path],
     kind: type[AnyReport],
-    wheels: Sequence[Path],
-    base: Path,
-    version: str,
-    layers: Sequence[Path],
+    base: Base,
     environ: Mapping[str, str],
-    *,
-    cache: Path,
     timeout: float,
-    runner: GateRunner = HERE,
 ) -> AnyReport | str:
-    """Install wheels as `open_wheel_environment` does, and `run_program` there; if pip refuses one, return why."""
+    """Install a wheel on `base`, with what it requires, and `run_program` there; if pip refuses it, return why."""
+    wheels = subject.wheels()
     with ExitStack() as stack:
-        opened = open_wheel_environment(cache, wheels[0], base, version, layers, wheels[1:])
         try:
-            environment = stack.enter_context(opened)
+            environment = stack.enter_context(open_wheel_environment(subject.cache, base, *wheels))
         except BuildError as error:
             return error.which.splitlines()[-1]
-        home = environment.folder / "home"
+        home, reads, runner = environment.folder / "home", environment.reads, subject.runner
         return run_program(
-            *(command, kind, environment.python, environ),
-            scratch=home,
-            timeout=timeout,
-            runner=runner,
-            reads=environment.reads,
+            command, kind, environment.python, environ, scratch=home, timeout=timeout, runner=runner, reads=reads
         )
 
 
@@ -205,18 +199,9 @@ def stand_in_torch_version() -> str:
     return cpu_torch_requirement().removeprefix("torch==")
 
 
-@contextmanager
-def stand_in_environment(subject: Subject, *more: Environment) -> Iterator[Environment]:
-    """Install a wheel, with the products that it requires, on top of `stand_in_requirements` and `more`.
-
-    Raises `BuildError` if an installation fails, and the errors of `Subject.kernel_wheels`.
-    """
-    cache, wheel, kernels = subject.cache, subject.wheel.path, subject.kernel_wheels()
-    torch = make_build_environment(cache)
-    layers = [torch, make_triton_environment(cache, subject.triton), *more]
-    folders = [layer.site_packages for layer in layers]
-    with open_wheel_environment(cache, wheel, torch.python, torch.version, folders, kernels) as environment:
-        yield environment
+def stand_in_base(subject: Subject, *more: Environment) -> Base:
+    """Return the Python with `stand_in_requirements`, and the packages of `more`. Raises `BuildError`."""
+    return Base.of(make_build_environment(subject.cache), make_triton_environment(subject.cache, subject.triton), *more)
 
 
 def program_environ(environ: Mapping[str, str], cell: Cell) -> dict[str, str]:

@@ -8,7 +8,7 @@ from itertools import islice
 from pathlib import Path
 
 from wheelfactory.core.errors import InputError
-from wheelfactory.verify.gate import HasWheel
+from wheelfactory.verify.gate import WheelSubject
 from wheelfactory.verify.result import MAX_FINDINGS, Finding, GateResult
 from wheelfactory.wheel.archive import find_archive_faults, open_archive
 from wheelfactory.wheel.read import Wheel
@@ -17,7 +17,7 @@ from wheelfactory.wheel.rewrite import format_record, hash_and_size
 _REMEDY = "the file was changed after it was built: build or download it again"
 
 
-def check_record(subject: HasWheel) -> GateResult:
+def check_record(subject: WheelSubject) -> GateResult:
     """Compare the lines of RECORD, in any order, with the lines that the members require."""
     wheel = subject.wheel
     itself = f"{wheel.dist_info}/RECORD"

@@ -9,7 +9,7 @@ from pathlib import Path
 from wheelfactory.core.cell import Cell, major_minor
 from wheelfactory.core.files import write_atomic
 from wheelfactory.core.published import version_key
-from wheelfactory.verify.cell_python import find_cell_python, no_python_result
+from wheelfactory.verify.cell_python import no_python_result
 from wheelfactory.verify.gate import Subject
 from wheelfactory.verify.result import MAX_FINDINGS, Finding, GateResult
 from wheelfactory.wheel.build_record import Toolchain
@@ -31,7 +31,7 @@ def check_symbols(subject: Subject) -> GateResult:
     Symbols of a missing library, such as libamdhip64 on a machine without ROCm, are only counted. Without the cell's
     torch the gate does not run.
     """
-    python = find_cell_python(subject)
+    python = subject.python
     if python is None:
         return no_python_result("symbols")
     toolchain = python.toolchain

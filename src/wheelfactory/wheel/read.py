@@ -55,9 +55,8 @@ class Wheel:
         try:
             name, version, build, tags = parse_wheel_filename(path.name)
         except InvalidWheelFilename as error:
-            raise InputError(
-                "not a wheel file name", f"{path.name} ({error})", "wheels are NAME-VERSION-TAGS.whl"
-            ) from None
+            hint = "wheels are NAME-VERSION-TAGS.whl"
+            raise InputError("not a wheel file name", f"{path.name} ({error})", hint) from None
         if not path.is_file():
             raise InputError("no such file", str(path), "name a wheel file")
         return cls(path, name, version, build, tags)

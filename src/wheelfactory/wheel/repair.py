@@ -25,22 +25,10 @@ from wheelfactory.wheel.read import Wheel
 # libraries of torch and ROCm, as globs: auditwheel compares them with versioned SONAMEs. Source: pytorch
 # .ci/manywheel/repair_wheel.py, and the libraries in a ROCm 10 image
 EXTERNAL_LIBRARIES = (
-    "libtorch*.so*",
-    "libc10*.so*",
-    "libshm*.so*",
-    "libamdhip64.so*",
-    "libhip*.so*",
-    "libhsa-runtime64.so*",
-    "libhsa-amd-aqlprofile64.so*",
-    "libamd_comgr*.so*",
-    "libamd_smi.so*",
-    "libroc*.so*",
-    "librccl.so*",
-    "libMIOpen.so*",
-    "libmagma.so*",
-    "libdrm*.so*",
-    "libnuma.so*",
-    "libelf.so*",
+    *("libtorch*.so*", "libc10*.so*", "libshm*.so*"),
+    *("libamdhip64.so*", "libhip*.so*", "libhsa-runtime64.so*", "libhsa-amd-aqlprofile64.so*"),
+    *("libamd_comgr*.so*", "libamd_smi.so*", "libroc*.so*", "librccl.so*", "libMIOpen.so*", "libmagma.so*"),
+    *("libdrm*.so*", "libnuma.so*", "libelf.so*"),
 )
 
 # libraries of every manylinux system. Source: PEP 600, and the policies in auditwheel
@@ -116,11 +104,9 @@ def parse_architecture(wheel: Wheel) -> str:
     found = {match[1] if (match := _PLATFORM.fullmatch(tag)) else None for tag in wheel.platform_tags}
     one = found.pop()
     if found or one is None:
-        raise VerificationError(
-            "not tagged for one Linux architecture",
-            f"{wheel.path.name}: expected linux_x86_64 or linux_aarch64, found {', '.join(wheel.platform_tags)}",
-            "it has compiled code: build it with setup.py on the target machine",
-        )
+        which = f"{wheel.path.name}: expected linux_x86_64 or linux_aarch64, found {', '.join(wheel.platform_tags)}"
+        hint = "it has compiled code: build it with setup.py on the target machine"
+        raise VerificationError("not tagged for one Linux architecture", which, hint)
     return one
 
 

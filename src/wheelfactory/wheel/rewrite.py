@@ -68,13 +68,10 @@ def finish_pure_wheel(raw: Path, version: str, unused: Collection[str], folder: 
     if wheel.elf_files:
         raise InputError("has compiled code", f"{wheel.elf_files[0].name} in {raw.name}", "build it without ROCm")
     stem = f"{raw.name.split('-')[0]}-{version}"
-    new = {
-        **corrected_members(wheel),
-        f"{stem}.dist-info/METADATA": change_metadata(wheel.metadata_text, version, unused).encode("utf-8"),
-        f"{stem}.dist-info/WHEEL": replace_tags(wheel.read(f"{wheel.dist_info}/WHEEL"), ["py3-none-any"]).replace(
-            b"Root-Is-Purelib: false", b"Root-Is-Purelib: true"
-        ),
-    }
+    tagged = replace_tags(wheel.read(f"{wheel.dist_info}/WHEEL"), ["py3-none-any"])
+    new = corrected_members(wheel)
+    new[f"{stem}.dist-info/METADATA"] = change_metadata(wheel.metadata_text, version, unused).encode("utf-8")
+    new[f"{stem}.dist-info/WHEEL"] = tagged.replace(b"Root-Is-Purelib: false", b"Root-Is-Purelib: true")
     return _write(folder / f"{stem}-py3-none-any.whl", wheel, stem, new)
 
 
@@ -118,9 +115,8 @@ def require_matching_wheel(wheel: Wheel, record: BuildRecord) -> None:
     """Raise `InputError` if the wheel is not of the cell's flash-attn release, or has another label."""
     release = Cell.parse(record.cell).public_version
     if wheel.name != "flash-attn" or wheel.version.public != release:
-        raise InputError(
-            f"not a wheel of flash-attn {release}", wheel.path.name, f"give the raw wheel of {record.cell}"
-        )
+        hint = f"give the raw wheel of {record.cell}"
+        raise InputError(f"not a wheel of flash-attn {release}", wheel.path.name, hint)
     if wheel.version.local not in (None, record.label):
         raise InputError("already has another label", wheel.path.name, f"build {record.cell} from its sources")
 

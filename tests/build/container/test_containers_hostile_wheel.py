@@ -17,10 +17,8 @@ from wheelfactory.build.container import container
 from wheelfactory.build.container.engine import Engine
 from wheelfactory.build.container.executor import open_containers
 from wheelfactory.build.environments import (
-    make_build_environment,
     make_empty_environment,
     make_numpy_environment,
-    make_triton_environment,
 )
 from wheelfactory.build.executor import HERE, GateRunner, WheelProgram
 from wheelfactory.core.errors import BuildError
@@ -31,7 +29,7 @@ from wheelfactory.verify.emulation import EXECUTE, EmulationReport
 from wheelfactory.verify.gate import Subject
 from wheelfactory.verify.importing import check_import
 from wheelfactory.verify.programs.attention_cases import FIRST
-from wheelfactory.verify.proofs import device_environ, install_and_run
+from wheelfactory.verify.proofs import device_environ, install_and_run, stand_in_base
 from wheelfactory.verify.result import GateResult, Status
 from wheelfactory.wheel.read import Wheel
 from wheelfactory.wheel.rewrite import finish_wheel
@@ -132,8 +130,12 @@ def contained(engine: Engine, given: Context) -> Iterator[GateRunner]:
         yield executor
 
 
+def subject_of(wheel: Path, given: Context, runner: GateRunner) -> Subject:
+    return Subject(Wheel.open(wheel), given, runner, record=build_record(TRITON), cell=TRITON)
+
+
 def import_gate(wheel: Path, given: Context, runner: GateRunner) -> GateResult:
-    return check_import(Subject(Wheel.open(wheel), build_record(TRITON), TRITON, given, runner))
+    return check_import(subject_of(wheel, given, runner))
 
 
 def test_in_a_container_it_reaches_nothing_and_its_row_is_that_of_an_honest_wheel(
@@ -230,8 +232,6 @@ def test_an_engine_that_does_not_know_a_folder_is_an_error(contained: GateRunner
 def test_machine_code_computes_the_same_numbers_there(
     triton_wheel: Path, cache: Path, given: Context, contained: GateRunner
 ) -> None:
-    torch = make_build_environment(cache)
-    layers = [torch, make_triton_environment(cache, "3.7.1"), make_numpy_environment(cache)]
     command: tuple[str | Path, ...] = (
         EXECUTE,
         "gfx942",
@@ -240,13 +240,9 @@ def test_machine_code_computes_the_same_numbers_there(
     )
 
     def report(runner: GateRunner) -> EmulationReport | str:
-        return install_and_run(
-            *(command, EmulationReport, (triton_wheel,), torch.python, torch.version),
-            *([layer.site_packages for layer in layers], {**device_environ(os.environ)}),
-            cache=cache,
-            timeout=600,
-            runner=runner,
-        )
+        subject = subject_of(triton_wheel, given, runner)
+        base = stand_in_base(subject, make_numpy_environment(cache))
+        return install_and_run(subject, command, EmulationReport, base, device_environ(os.environ), 600)
 
     here = report(HERE)
     assert isinstance(here, EmulationReport)

@@ -17,6 +17,7 @@ import pytest
 from aiter_factory import KERNELS, KERNELS_TEXT, PREVIEW
 from wheel_factory import TRITON
 from wheelfactory.gpu.bench.measure import PROGRAMS
+from wheelfactory.verify import proofs
 from wheelfactory.wheel.activation.members import ACTIVATION_MODULE, EXTENSION_MODULE, added_members
 
 UPSTREAMS_CHOICE = """
@@ -31,6 +32,7 @@ INTERFACE = f"import {EXTENSION_MODULE} as flash_attn_gpu\n\ndef flash_attn_func
 def implementations(monkeypatch: pytest.MonkeyPatch) -> Any:
     """The module of the program; its imports are removed afterwards."""
     monkeypatch.syspath_prepend(PROGRAMS)
+    monkeypatch.syspath_prepend(proofs.PROGRAMS)
     monkeypatch.setattr(sys, "modules", {**sys.modules, "torch": ModuleType("torch")})
     spec = spec_from_file_location("implementations", PROGRAMS / "implementations.py")
     assert spec

@@ -16,6 +16,7 @@ import pytest
 
 from wheelfactory.gpu.bench.measure import PROGRAMS
 from wheelfactory.gpu.bench.programs.call_options import SHORTEST, CallOptions, draw_lengths, visible_pairs
+from wheelfactory.verify import proofs
 
 PACKED = CallOptions(causal=True, starts="starts", lengths=(3, 5))
 HALF = SimpleNamespace(device=SimpleNamespace(type="cuda"), dtype="float16", shape=(8, 4, 32))
@@ -57,6 +58,7 @@ def programs(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Any]:
     vars(torch).update(__version__="2.9.1", float16="float16", bfloat16="bfloat16")
     monkeypatch.setattr(sys, "modules", {**sys.modules, "torch": torch})
     monkeypatch.syspath_prepend(PROGRAMS)
+    monkeypatch.syspath_prepend(proofs.PROGRAMS)
     return import_module
 
 

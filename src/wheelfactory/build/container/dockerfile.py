@@ -70,8 +70,8 @@ def render_dockerfile(matrix: Matrix, cell: Cell, *, slim: bool = False) -> Dock
     # base images with torch have headers and venv, because torch was built in them
     for_python = ["python3-venv"] + ["python3-dev"] * own_python if image.torch is None else []
     text = _template().render(
-        base=image.reference,
-        base_python=image.python_path,
+        image=image,
+        cell=cell,
         bin=str(PurePosixPath(python).parent),
         environment=_ENVIRONMENT,
         index=index,
@@ -80,11 +80,8 @@ def render_dockerfile(matrix: Matrix, cell: Cell, *, slim: bool = False) -> Dock
         packages=sorted(["g++", "patchelf", *for_python]),
         python=version,
         python_path=python,
-        rocm=cell.rocm,
         rocm_packages=None if image.rocm_path else f"rocm[devel]=={cell.rocm}.*",
         rocm_path=rocm,
-        slim=image.torch is None,
-        torch=cell.torch,
         torch_requirement=torch_requirement(cell),
         uv=UV_REQUIREMENT,
     )

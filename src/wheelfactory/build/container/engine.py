@@ -6,12 +6,14 @@ import os
 import re
 import shutil
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import docker
+import yaml
 from docker.errors import DockerException
 from requests.exceptions import RequestException
 from urllib3.exceptions import HTTPError
@@ -21,78 +23,21 @@ from wheelfactory.core.errors import BuildError
 ENGINE_ERRORS = (DockerException, RequestException, HTTPError, OSError)
 """Exceptions of the SDK when an engine reports an error or stops."""
 
-
-# (pattern of the engine's text, `what`, hint); the first match counts. The texts are from Docker 20 to 28, podman 4 and
-# 5, Go, Python and the SDK. Python's and the SDK's come first, because an engine uses some of the same words for a
-# registry
-_KNOWN_ERRORS = (
-    (
-        r"PermissionError",
-        "no permission to use the container engine",
-        "add yourself to its group (sudo usermod -aG docker $USER, then log in again), or use --executor local",
-    ),
-    (
-        r"FileNotFoundError|ConnectionRefusedError",
-        "no container engine answers",
-        "start one (sudo systemctl start docker, or podman system service), set DOCKER_HOST, or use --executor local",
-    ),
-    (
-        r"Connection (?:aborted|broken)|IncompleteRead|RemoteDisconnected|BrokenPipe|ConnectionResetError"
-        r"|Read timed out",
-        "the container engine stopped answering",
-        "check its log (journalctl -u docker), and run the same command again: compiled kernels are kept",
-    ),
-    (
-        r"No such container",
-        "the container was removed",
-        "someone removed it; run the same command again: compiled kernels are kept",
-    ),
-    (
-        r"no space left on device|ENOSPC|disk quota exceeded",
-        "no disk space for the image",
-        "free disk space (docker system prune), move the engine's storage, or use the slim image: --slim",
-    ),
-    (
-        r"toomanyrequests|rate limit|Too Many Requests|\b429\b",
-        "pull limit of the registry reached",
-        "log in (docker login), or wait; downloaded layers are kept",
-    ),
-    (
-        r"manifest unknown|manifest for .* not found|not found: manifest|repository does not exist|No such image"
-        r"|name unknown|image not known|failed to resolve reference .*: not found",
-        "no such image",
-        "correct the tag in matrix.yaml: ./factory refresh --online suggests the registry's",
-    ),
-    (
-        r"unauthorized|authentication required|no basic auth credentials|(?<!permission )denied: ",
-        "the registry denies access to the image",
-        "correct the tag in matrix.yaml, or log in (docker login)",
-    ),
-    (
-        r"verification failed for digest|does not match provided manifest digest"
-        r"|unexpected commit digest",
-        "the image does not match its digest",
-        "run the same command again; if it fails again, find out why before you change the digest in matrix.yaml",
-    ),
-    (
-        r"unexpected EOF|: EOF\b|connection reset|i/o timeout|TLS handshake|no such host|network is unreachable"
-        r"|dial tcp|Temporary failure in name resolution|context deadline exceeded|Client\.Timeout",
-        "network failure",
-        "check the network, then run the same command again: downloaded layers are kept",
-    ),
+_KNOWN_ERRORS: Sequence[Mapping[str, Any]] = yaml.safe_load(
+    Path(__file__).with_name("engine_errors.yaml").read_text(encoding="utf-8")
 )
-
-_OTHER = ("", "the container engine refused", "see the engine's log (journalctl -u docker)")
+_OTHER = {"what": "the container engine refused", "hint": "see the engine's log (journalctl -u docker)"}
 
 
 def engine_error(error: object, which: str) -> BuildError:
     """Make the error to raise for an error of an engine or its SDK during a request for `which`."""
     message = " ".join(str(getattr(error, "strerror", None) or error).split())
     text = f"{message} {error!r}"
-    _, what, hint = next((known for known in _KNOWN_ERRORS if re.search(known[0], text, re.IGNORECASE)), _OTHER)
+    found = (known for known in _KNOWN_ERRORS if re.search("|".join(known["patterns"]), text, re.IGNORECASE))
+    known = next(found, _OTHER)
     # the SDK nests errors; the innermost one is the cause
     nested = re.findall(r"\w+Error\(\d+, '([^']+)'\)", message) or re.findall(r'\("(.+)"\)$', message)
-    return BuildError(what, f"{which} ({nested[-1] if nested else message[-300:]})", hint)
+    return BuildError(known["what"], f"{which} ({nested[-1] if nested else message[-300:]})", known["hint"])
 
 
 @contextmanager
@@ -158,11 +103,8 @@ def find_engine_urls(environ: Mapping[str, str]) -> Iterator[str]:
     named = environ.get("DOCKER_HOST")
     if named:
         if not named.startswith(_SCHEME):
-            raise BuildError(
-                "the container engine must be on this machine",
-                f"DOCKER_HOST={named}",
-                "containers mount folders of this machine: unset DOCKER_HOST, or run the factory on that machine",
-            )
+            hint = "containers mount folders of this machine: unset DOCKER_HOST, or run the factory on that machine"
+            raise BuildError("the container engine must be on this machine", f"DOCKER_HOST={named}", hint)
         yield named
         return
     own = environ.get("XDG_RUNTIME_DIR") or f"/run/user/{os.getuid()}"
@@ -177,13 +119,12 @@ def _connect_url(url: str) -> Engine:
     info = client.info()
     security = info.get("SecurityOptions") or ()
     rootless = any("rootless" in option for option in security)
+    own = f"{os.getuid()}:{os.getgid()}"
     networks = {network["Name"] for network in client.api.networks()}
     return Engine(
         client=client,
         url=url,
-        user=ROOT_USER
-        if rootless
-        else f"{os.getuid()}:{os.getgid()}",  # in a rootless engine, root in a container is the caller
+        user=ROOT_USER if rootless else own,  # in a rootless engine, root in a container is the caller
         build_network=None if networks & {"bridge", "podman"} else "host",  # the names of Docker and podman
         limits_memory=bool(info.get("MemoryLimit", True)),
         limits_cores=bool(info.get("CpuCfsQuota", True)),

@@ -124,12 +124,7 @@ class ContainerExecutor:
 
 @contextmanager
 def open_containers(
-    engine: Engine,
-    memory_gib: float | None = None,
-    *,
-    slim: bool = False,
-    triton_here: bool = False,
-    context: Context,
+    engine: Engine, memory_gib: float | None = None, *, slim: bool = False, triton_here: bool = False, context: Context
 ) -> Iterator[ContainerExecutor]:
     """Open an executor with all of this machine, or `memory_gib` of its memory; remove its containers on exit."""
     share = ResourceShare(float(context.host.cores), memory_gib or context.host.memory_gib)

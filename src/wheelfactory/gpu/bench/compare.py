@@ -52,29 +52,19 @@ class TrendPoint:
 def require_comparable(name: str, old: TrainingReport, config: TrainingConfig, hardware: Hardware) -> None:
     """Raises `InputError` unless the report called `name` has this configuration and hardware."""
     pairs: tuple[tuple[FrozenModel, FrozenModel], ...] = ((old.config, config), (old.hardware, hardware))
-    found = [
-        f"{field} {getattr(there, field)} there, {getattr(here, field)} here"
-        for there, here in pairs
-        for field in type(there).model_fields
-        if getattr(there, field) != getattr(here, field)
-    ]
+    values = [(field, value, getattr(here, field)) for there, here in pairs for field, value in there]
+    found = [f"{field} {there} there, {here} here" for field, there, here in values if there != here]
     if found:
-        raise InputError(
-            "cannot compare these reports",
-            f"{name}: {'; '.join(found)}",
-            "compare reports with the same sizes, options and GPU",
-        )
+        hint = "compare reports with the same sizes, options and GPU"
+        raise InputError("cannot compare these reports", f"{name}: {'; '.join(found)}", hint)
 
 
 def require_common_implementation(old: TrainingReport, implementations: Collection[str]) -> None:
     """Raises `InputError` if the old report measured none of these implementations."""
     measured = [result.implementation.name for result in old.results if result.status == "measured"]
     if not set(measured) & set(implementations):
-        raise InputError(
-            "nothing to compare",
-            f"the old report measured: {', '.join(measured) or 'nothing'}",
-            "select one of them with --implementations",
-        )
+        hint = "select one of them with --implementations"
+        raise InputError("nothing to compare", f"the old report measured: {', '.join(measured) or 'nothing'}", hint)
 
 
 def compare_training(old: TrainingReport, new: TrainingReport, threshold: float) -> tuple[FigureChange, ...]:

@@ -134,16 +134,9 @@ def _figure(title: str, dropped: tuple[str, ...] | None, *, panels: int) -> tupl
 
 def _line(axes: Axes, panel: str, name: str, points: Sequence[tuple[Any, float]]) -> None:
     if points:
-        colour, marker, dashes = _LINE_STYLES[name]
-        axes.plot(
-            *zip(*points, strict=True),
-            color=colour,
-            marker=marker,
-            markerfacecolor="none",
-            linestyle=dashes,
-            label=DISPLAY_NAMES.get(name, name),
-            gid=f"{panel}-{name}",
-        )
+        style: dict[str, Any] = dict(zip(("color", "marker", "linestyle"), _LINE_STYLES[name], strict=True))
+        label, gid = DISPLAY_NAMES.get(name, name), f"{panel}-{name}"
+        axes.plot(*zip(*points, strict=True), markerfacecolor="none", label=label, gid=gid, **style)
 
 
 def _band(axes: Axes, name: str, points: Sequence[tuple[float, float | None, float | None]]) -> None:

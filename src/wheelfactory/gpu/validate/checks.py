@@ -144,10 +144,8 @@ def _module(installed: InstalledPackage, numbers: NumericReport, *, elsewhere: b
 
 def find_standard(backend: str) -> Tolerance | None:
     """The bounds for the results of a backend module; None if it is unknown."""
-    return next(
-        (known for known in (*TOLERANCES.values(), AITER_TOLERANCE, FALLBACK_TOLERANCE) if known.module == backend),
-        None,
-    )
+    known = (*TOLERANCES.values(), AITER_TOLERANCE, FALLBACK_TOLERANCE)
+    return next((tolerance for tolerance in known if tolerance.module == backend), None)
 
 
 def as_cases(
@@ -178,11 +176,8 @@ def _case(case: accuracy.NumericCase, tolerance: Tolerance, limits: Sequence[Kno
     right = bool(bounded) and all(is_within(*pair) for pair in bounded.values())
     # a report is JSON, which has no other numbers
     finite = {name: pair for name, pair in bounded.items() if all(map(math.isfinite, pair))}
-    not_finite = "; ".join(
-        f"{name} is off by {error:g} (at most {bound:g})"
-        for name, (error, bound) in bounded.items()
-        if name not in finite
-    )
+    others = [(name, *pair) for name, pair in bounded.items() if name not in finite]
+    not_finite = "; ".join(f"{name} is off by {error:g} (at most {bound:g})" for name, error, bound in others)
     return ValidationCase(
         name=case.name,
         status=Status.PASSED if right else Status.FAILED,

@@ -174,7 +174,7 @@ def _with_stand_in(
         cell = require_in_matrix(expand(place.context.matrix), Cell.parse(installed.record.cell))
     except InputError as error:
         return ComputeResult(as_software(place.python), (check, made_check("emulation", None, str(error))))
-    subject = Subject(wheel, installed.record, cell, place.context)
+    subject = Subject(wheel, place.context, record=installed.record, cell=cell)
     message = "executing with Triton %s on an emulator of %s, about %d min on an idle machine, kept for the next time"
     logger.info(message, subject.triton, arch, predict_minutes(subject, 1))
     software = Software(python=PYTHON, torch=stand_in_torch_version(), triton=subject.triton)

@@ -7,12 +7,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from datetime import datetime, timezone
 from pathlib import Path
 
-from wheelfactory.build.environments import (
-    clean_environ,
-    find_package_folders,
-    make_build_environment,
-    open_wheel_environment,
-)
+from wheelfactory.build.environments import clean_environ, find_base, make_build_environment, open_wheel_environment
 from wheelfactory.build.products import make_products
 from wheelfactory.core.digest import file_sha256
 from wheelfactory.core.errors import BuildError, InputError
@@ -113,16 +108,13 @@ def _open_interpreter(
     if wheel is None:
         yield python.python
         return
-    layers = find_package_folders(python.python, clean_environ(environ))
+    base = find_base(python.python, python.version, environ)
     with ExitStack() as stack:
         try:
-            environment = stack.enter_context(
-                open_wheel_environment(cache, wheel.path, python.python, python.version, layers, kernels)
-            )
+            environment = stack.enter_context(open_wheel_environment(cache, base, wheel.path, *kernels))
         except BuildError as error:
             reason = error.which.splitlines()[-1]
             hint = "use --python to name a Python that matches the wheel"
-            raise InputError(
-                "cannot install the wheel", f"{wheel.path.name} for {python.python} ({reason})", hint
-            ) from None
+            which = f"{wheel.path.name} for {python.python} ({reason})"
+            raise InputError("cannot install the wheel", which, hint) from None
         yield environment.python

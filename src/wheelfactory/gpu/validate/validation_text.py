@@ -51,22 +51,18 @@ def _cases(cases: Sequence[ValidationCase]) -> Iterator[str]:
 def verdict(validation: Validation) -> str:
     """One line: failed, not computed on a GPU, test mode, or validated."""
     hardware, cases = validation.hardware, validation.cases
-    gpu = hardware.text("")
+    gpu, not_run = hardware.text(""), _not_run_text(cases)
     if validation.failed:
         checks = _count("checks", [check.status for check in validation.checks])
         failures = filter(None, (checks, _count("cases", [case.status for case in cases])))
         return f"refused: {' and '.join(failures)} failed"
     if hardware.device is None:
-        emulated = next(
-            (check.detail.partition(":")[0] for check in validation.checks if check.name == "emulation"), ""
-        )
-        done = f"{emulated} without a failure" if cases and emulated else "no failure"
-        return f"{done}, but nothing was computed on a GPU{_not_run_text(cases)}"
+        emulated = [check.detail.partition(":")[0] for check in validation.checks if check.name == "emulation"]
+        done = f"{emulated[0]} without a failure" if cases and emulated else "no failure"
+        return f"{done}, but nothing was computed on a GPU{not_run}"
     if validation.dropped_launch_options is not None:
-        return (
-            f"computed on {gpu} in the non-AMD GPU test mode: this proves nothing about AMD GPUs{_not_run_text(cases)}"
-        )
-    return f"validated on {gpu}{_not_run_text(cases)}"
+        return f"computed on {gpu} in the non-AMD GPU test mode: this proves nothing about AMD GPUs{not_run}"
+    return f"validated on {gpu}{not_run}"
 
 
 def _count(kind: str, found: Sequence[Status]) -> str:

@@ -118,11 +118,8 @@ def inspect_compiles(edges: Sequence[Edge], environ: Mapping[str, str]) -> Compi
     first = kernels[0]
     other = next((edge for edge in kernels if edge.pattern != first.pattern), None)
     if other:
-        raise BuildError(
-            "kernels of one set are compiled with different flags",
-            f"{first.name} and {other.name}",
-            "this flash-attn release needs a change in wheelfactory.kernels.compiler.edges",
-        )
+        hint = "this flash-attn release needs a change in wheelfactory.kernels.compiler.edges"
+        raise BuildError("kernels of one set are compiled with different flags", f"{first.name} and {other.name}", hint)
     hipcc, *arguments = first.arguments()
     compiler, rocm, root = read_compiler(hipcc, environ), rocm_root(hipcc), str(Path(first.source).parents[1])
     # sorted as the driver does: the order of the options changes no object

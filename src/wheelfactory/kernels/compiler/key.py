@@ -100,11 +100,9 @@ def _read_allowed(files: Iterable[tuple[str, Path]]) -> Iterator[tuple[str, byte
         data = path.read_bytes()
         found = FORBIDDEN_IN_KERNELS.search(data)
         if found:
-            raise BuildError(
-                "a kernel uses a name that the factory does not define for it",
-                f"{found[0].decode()} in {name}",
-                "this flash-attn release needs a change in wheelfactory.kernels.compiler.flags",
-            )
+            which = f"{found[0].decode()} in {name}"
+            hint = "this flash-attn release needs a change in wheelfactory.kernels.compiler.flags"
+            raise BuildError("a kernel uses a name that the factory does not define for it", which, hint)
         yield name, data
 
 

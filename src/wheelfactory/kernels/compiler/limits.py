@@ -68,11 +68,9 @@ def increase_stack_limit_for_link(pid: int, objects: Iterable[str], environ: Map
         return
     allowed = argument_limit(hard)
     if needed > allowed:
-        raise BuildError(
-            "too many arguments for the linker",
-            f"{len(paths)} object paths take {needed} bytes, the hard stack limit allows {allowed}",
-            "raise the hard stack limit (ulimit -H -s), or use a shorter --cache path",
-        )
+        which = f"{len(paths)} object paths take {needed} bytes, the hard stack limit allows {allowed}"
+        hint = "raise the hard stack limit (ulimit -H -s), or use a shorter --cache path"
+        raise BuildError("too many arguments for the linker", which, hint)
     resource.prlimit(pid, resource.RLIMIT_STACK, (4 * allowed, hard))
 
 
@@ -94,20 +92,12 @@ def require_supported_archs(hipcc: str, archs: Sequence[str], environ: Mapping[s
 def require_planned_sources(found: Collection[str], planned: Collection[str]) -> None:
     """Raise `BuildError` if this build does not compile exactly the planned kernels; an empty plan allows any."""
     # shards and archives hold the planned names, so a missing kernel would leave an undefined symbol in the library
-    missing, unplanned = sorted({*planned} - {*found}), sorted({*found} - {*planned})
-    if not planned or not (missing or unplanned):
-        return
-    differences = [
-        f"{len(names)} {kind}: {shorten_names(names, 5)}"
-        for kind, names in (("missing", missing), ("unplanned", unplanned))
-        if names
-    ]
-    raise BuildError(
-        "this build and `wheelfactory plan` list different kernels",
-        "; ".join(differences),
-        "unset OPT_DIM (also in the image), because it changes which kernels are built; if it is not set, remove "
-        "source-lists/ in the cache and retry",
-    )
+    kinds = {"missing": sorted({*planned} - {*found}), "unplanned": sorted({*found} - {*planned})}
+    differences = [f"{len(names)} {kind}: {shorten_names(names, 5)}" for kind, names in kinds.items() if names]
+    if planned and differences:
+        hint = "unset OPT_DIM (also in the image), because it changes which kernels are built"
+        hint += "; if it is not set, remove source-lists/ in the cache and retry"
+        raise BuildError("this build and `wheelfactory plan` list different kernels", "; ".join(differences), hint)
 
 
 def adopt_keys(
@@ -139,11 +129,8 @@ def require_matching_keys(keys: Iterable[SetKey], archive_keys: Sequence[Mapping
         parts = [dict(given) for given in archive_keys if given.get("targets") == key.parts["targets"]]
         if parts and dict(key.parts) not in parts:
             nearest = min((diff_key_parts(key.parts, given) for given in parts), key=len)
-            raise BuildError(
-                "the kernel archive was compiled differently",
-                "; ".join(nearest),
-                "compile the kernels again with this compiler and these sources: wheelfactory kernels SET",
-            )
+            hint = "compile the kernels again with this compiler and these sources: wheelfactory kernels SET"
+            raise BuildError("the kernel archive was compiled differently", "; ".join(nearest), hint)
 
 
 def require_one_offload_form(objects: Iterable[Path]) -> None:
@@ -154,12 +141,10 @@ def require_one_offload_form(objects: Iterable[Path]) -> None:
     # the ordinary linker accepts both: it drops relocatable device code of the new driver, and reports nothing
     by_form = {form: path for path in sorted(objects, reverse=True) if (form := find_offload_form(path))}
     if len(by_form) > 1 or any(form in RELOCATABLE for form in by_form):
-        raise BuildError(
-            "objects with device code in a form that cannot be linked",
-            "; ".join(f"{path.name}: {form}" for form, path in sorted(by_form.items())),
-            "compile kernels and bindings with the same driver option (--offload-new-driver or "
-            "--no-offload-new-driver) and with -fno-gpu-rdc: clear the build folder and build again",
-        )
+        which = "; ".join(f"{path.name}: {form}" for form, path in sorted(by_form.items()))
+        hint = "compile kernels and bindings with the same driver option (--offload-new-driver or "
+        hint += "--no-offload-new-driver) and with -fno-gpu-rdc: clear the build folder and build again"
+        raise BuildError("objects with device code in a form that cannot be linked", which, hint)
 
 
 def require_object(path: Path, source: str, target: str, comment: str = "") -> None:

@@ -101,11 +101,9 @@ def run_compiles(
                 yield ended
                 continue
             if victim.jobs == 1 and victim.compile in killed:
-                raise BuildError(
-                    "out of memory for one compile alone",
-                    f"{victim.compile.name}, killed at {ended.peak_mib} MiB",
-                    "give the build more memory (--memory of a container), or add swap",
-                )
+                which = f"{victim.compile.name}, killed at {ended.peak_mib} MiB"
+                hint = "give the build more memory (--memory of a container), or add swap"
+                raise BuildError("out of memory for one compile alone", which, hint)
             killed.add(victim.compile)
             waiting.appendleft(victim.compile)
             jobs = jobs_after_kill(jobs, victim.jobs)

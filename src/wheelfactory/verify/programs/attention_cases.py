@@ -72,11 +72,13 @@ class AttentionCase:
 
 
 _narrow = partial(AttentionCase, dim=32)
+_paged = partial(_narrow, pages=True)
+_single = partial(AttentionCase, heads=1, groups=1)
 
 SMALL = (
     _narrow("full", (40, 40), (40, 40)),
     _narrow("causal", (160,), (160,), causal=True, scale=0.2),  # more than one block of every kernel
-    AttentionCase("wide", (64,), (64,), heads=1, groups=1, dim=128),
+    _single("wide", (64,), (64,), dim=128),
     AttentionCase("uneven causal", (70, 70), (100, 100), dim=40, causal=True),
     _narrow("packed", (33, 70, 17), (33, 70, 17), packed=True),
     _narrow("packed causal", (33, 70, 17), (50, 70, 90), packed=True, causal=True),
@@ -107,37 +109,11 @@ SMALL = (
     _narrow("dropout packed", (32,), (32,), packed=True, dropout=True, option="dropout_p"),
     _narrow("rotary causal", (2, 2), (20, 30), cache=64, appended=2, causal=True, rotary=True, option="rotary_cos"),
     _narrow("other order", (1, 1), (20, 42), cache=64, appended=1, reordered=True, option="cache_batch_idx"),
-    _narrow("pages", (1, 1), (300, 20), cache=512, pages=True, option="block_table"),
-    _narrow(
-        "pages appended causal",
-        (2,),
-        (258,),
-        cache=512,
-        appended=2,
-        causal=True,
-        pages=True,
-        option="block_table, new keys",
-    ),
-    _narrow(
-        "pages packed",
-        (40,),
-        (300,),
-        packed=True,
-        pages=True,
-        forward_only=True,
-        option="block_table, packed sequences",
-    ),
+    _paged("pages", (1, 1), (300, 20), cache=512, option="block_table"),
+    _paged("pages appended causal", (2,), (258,), cache=512, appended=2, causal=True, option="block_table, new keys"),
+    _paged("pages packed", (40,), (300,), packed=True, forward_only=True, option="block_table, packed sequences"),
     _narrow("left padding", (1, 1), (40, 30), cache=64, padding=3, option="cache_leftpad"),
-    _narrow(
-        "far offsets",
-        (16, 16),
-        (16, 16),
-        heads=1,
-        groups=1,
-        far=True,
-        forward_only=True,
-        option="more than 2**31 elements",
-    ),
+    _single("far offsets", (16, 16), (16, 16), dim=32, far=True, forward_only=True, option="more than 2**31 elements"),
 )
 
 
@@ -160,9 +136,8 @@ FULL = (
     AttentionCase("long full", (1000,), (1000,)),
     AttentionCase("longer keys causal", (256, 256), (1000, 1000), causal=True),
     AttentionCase("longer keys full", (256, 256), (1000, 1000)),
-    AttentionCase(
-        "longer queries causal", (512, 512), (256, 256), causal=True
-    ),  # queries that see no key: their output is 0
+    # queries that see no key: their output is 0
+    AttentionCase("longer queries causal", (512, 512), (256, 256), causal=True),
     AttentionCase("longer queries full", (512, 512), (256, 256)),
     AttentionCase("scaled full", (256,), (256,), scale=0.05),
     AttentionCase("grouped by three full", (113, 113), (203, 203), heads=6),

@@ -18,7 +18,6 @@ import json
 import math
 import random
 import sys
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext, suppress
 from fnmatch import fnmatchcase
@@ -44,6 +43,7 @@ from attention_reference import (  # type: ignore[import-not-found]
     by_sequence,
     rounding_to,
 )
+from backend_calls import counting_calls, find_backend  # type: ignore[import-not-found]
 from non_amd_gpu import drop_amd_launch_options  # type: ignore[import-not-found]
 
 BACKEND_FUNCTIONS = ("fwd", "bwd", "varlen_fwd", "varlen_bwd", "fwd_kvcache")
@@ -184,20 +184,6 @@ def accept_cpu_tensors() -> None:
     torch.library.custom_op = lambda *names, **options: custom_op(*names, **{**options, "device_types": None})
 
 
-def count_calls(interface_module: Any, functions: Sequence[str]) -> Counter[str]:
-    """Wrap functions of a module to count their calls, by the defining module: `flash_attn_2_cuda.fwd`."""
-    calls: Counter[str] = Counter()
-    for name in functions:
-        function = getattr(interface_module, name)
-
-        def counted(*arguments: Any, _function: Any = function, _name: str = name, **options: Any) -> Any:
-            calls[f"{_function.__module__}.{_name}"] += 1
-            return _function(*arguments, **options)
-
-        setattr(interface_module, name, counted)
-    return calls
-
-
 def find_gpu() -> str | None:
     """Return the arch of torch's GPU: ``gfx942``, ``sm_90``; or None."""
     if not torch.cuda.is_available():
@@ -216,16 +202,19 @@ def run_cases(
     package = import_module(module)
     interface_module, backend, functions = package, package, PUBLIC_FUNCTIONS
     if module == "flash_attn":
-        interface = import_module("flash_attn.flash_attn_interface")
-        # the name up to 2.6.3
-        interface_module = getattr(interface, "flash_attn_gpu", None) or interface.flash_attn_cuda
+        interface_module = find_backend(import_module("flash_attn.flash_attn_interface"))
         functions = BACKEND_FUNCTIONS
         # the module that defines it: the Triton wheel only re-exports
         backend = sys.modules[interface_module.fwd.__module__]
-    calls = count_calls(interface_module, functions)
     gpu, triton = find_gpu(), sys.modules.get("triton")
     skipped = [pattern[1:] for pattern in patterns if pattern.startswith("!")]
     chosen = list(choose(suite, device)) if gpu or device == "cpu" else []
+    with counting_calls(interface_module, functions) as calls:
+        cases = [
+            run(module, name, case, dtype, device, backward=not matches(name, patterns))
+            for name, case, dtype in chosen
+            if not matches(name, skipped)
+        ]
     return {
         "torch": torch.__version__,
         "triton": triton and triton.__version__,
@@ -233,11 +222,7 @@ def run_cases(
         "backend": backend.__name__,
         "file": str(Path(str(backend.__file__)).resolve()),
         "from_wheel": Path(str(backend.__file__)).is_relative_to(sys.prefix),
-        "cases": [
-            run(module, name, case, dtype, device, backward=not matches(name, patterns))
-            for name, case, dtype in chosen
-            if not matches(name, skipped)
-        ],
+        "cases": cases,
         "left_out": [name for name, _, _ in chosen if matches(name, skipped)],
         "call_counts": calls,
     }

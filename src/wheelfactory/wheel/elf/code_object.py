@@ -90,11 +90,8 @@ def read_registered_names(image: ElfImage, known: Iterable[str] = ()) -> frozens
     A linker can put a text behind other constants, without a zero byte before it. Such a name is found if it is one of
     `known`, the kernels of the device code.
     """
-    constants = [
-        image.section_bytes(item)
-        for name, item in image.named_sections()
-        if _CONSTANTS.match(name) and item.type == _PROGBITS
-    ]
+    sections = [item for name, item in image.named_sections() if _CONSTANTS.match(name) and item.type == _PROGBITS]
+    constants = list(map(image.section_bytes, sections))
     names = {found[0].decode() for data in constants for found in _REGISTERED.finditer(data)}
     for name in frozenset(known) - names:
         if any(re.search(re.escape(name.encode()) + b"\0", data) for data in constants):

@@ -196,11 +196,8 @@ class _Unpacked(_Stream):
         super().__init__(self._unpack(packed, budget))
         self.consumed = 0
         """Compressed bytes that were used; final when everything is read."""
-        self._inflater = (
-            zlib.decompressobj()
-            if method == "zlib"
-            else zstandard.ZstdDecompressor(max_window_size=_WINDOW).decompressobj()
-        )
+        zstd = zstandard.ZstdDecompressor(max_window_size=_WINDOW)
+        self._inflater = zlib.decompressobj() if method == "zlib" else zstd.decompressobj()
 
     def _unpack(self, packed: memoryview, budget: _Budget) -> Iterator[bytes]:
         while not self._inflater.eof:

@@ -117,19 +117,10 @@ def inspect(path: Path, environ: Mapping[str, str]) -> Inspection:
 
 def _inspect_wheel(path: Path) -> Inspection:
     wheel = Wheel.open(path)
-    tags = map(str, wheel.tags)
-    return Inspection(
-        file=path.name,
-        kind="wheel",
-        sha256=file_sha256(path),
-        size=path.stat().st_size,
-        unpacked_size=sum(wheel.sizes.values()),
-        members=len(wheel.sizes),
-        distribution=_read_distribution(
-            str(wheel.name), str(wheel.version), tags, wheel.metadata, read_build_record(wheel)
-        ),
-        elf_files=wheel.elf_files,
-    )
+    named, tags, record = (str(wheel.name), str(wheel.version)), map(str, wheel.tags), read_build_record(wheel)
+    distribution, sizes = _read_distribution(*named, tags, wheel.metadata, record), wheel.sizes.values()
+    sha256, size = file_sha256(path), path.stat().st_size
+    return Inspection(path.name, "wheel", sha256, size, sum(sizes), len(sizes), distribution, wheel.elf_files)
 
 
 def _inspect_file(path: Path) -> Inspection:

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from backend_calls import counting_calls, find_backend  # type: ignore[import-not-found]  # of verify/programs
 from call_options import CallOptions, NotRunError, Tensor  # type: ignore[import-not-found]  # beside this program
 from torch_attention import (  # type: ignore[import-not-found]  # likewise
     flex,
@@ -88,8 +90,7 @@ def _flash_attn(device: str) -> LoadedImplementation:
         if is_missing_backend(error):
             raise NotRunError(error_line(error)) from None
         raise
-    # flash-attn before 2.7 calls the module flash_attn_cuda
-    backend = getattr(interface, "flash_attn_gpu", None) or interface.flash_attn_cuda
+    backend = find_backend(interface)
     kernels = _version("amd-aiter") if backend.fwd.__module__.startswith("aiter.") else None
     return LoadedImplementation(_named(interface), _version("flash-attn"), "installed", backend, kernels)
 
@@ -168,24 +169,10 @@ def find_backend_symbol(implementation: LoadedImplementation, call: Callable[[],
     if implementation.module is None:
         call()
         return None
-    module, called = implementation.module, []
-    originals = {name: getattr(module, name) for name in _FORWARD if hasattr(module, name)}
-
-    def watch(original: Callable[..., Any]) -> Callable[..., Any]:
-        def watched(*arguments: Any, **options: Any) -> Any:
-            called.append(f"{original.__module__}.{original.__name__}")
-            return original(*arguments, **options)
-
-        return watched
-
-    for name, original in originals.items():
-        setattr(module, name, watch(original))
-    try:
+    # the timed calls do not go through the counter
+    with counting_calls(implementation.module, filter(partial(hasattr, implementation.module), _FORWARD)) as calls:
         call()
-    finally:
-        for name, original in originals.items():
-            setattr(module, name, original)  # the timed calls must not go through the wrapper
-    return called[0] if called else None
+    return next(iter(calls), None)
 
 
 def error_line(error: BaseException) -> str:

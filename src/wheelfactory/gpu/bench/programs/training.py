@@ -25,7 +25,7 @@ from typing import Any
 import torch
 from torch import nn
 
-# isolated mode (-I) drops the program's folder from sys.path; the test mode is shared with verify/programs
+# isolated mode (-I) drops the program's folder from sys.path; what enters flash-attn is shared with verify/programs
 sys.path += [str(Path(__file__).resolve().parents[up] / place) for up, place in ((0, ""), (3, "verify/programs"))]
 
 from call_options import CallOptions  # type: ignore[import-not-found]  # by the path above, as the next
