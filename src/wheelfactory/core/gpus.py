@@ -114,10 +114,12 @@ def find_override_arch(version: str) -> str | None:
     return f"gfx{match[1]}{int(match[2]):x}{int(match[3]):x}" if match else None
 
 
-def read_gpu_archs(kfd_nodes: Path) -> list[str]:
-    """Read the offload arch of each GPU from the driver's ``gfx_target_version``: 90402 is gfx942, 90010 is gfx90a."""
-    archs = []
-    for properties in kfd_node_files(kfd_nodes):
+def read_driver_gpus(kfd_nodes: Path) -> Iterator[tuple[str, str]]:
+    """Yield the offload arch and the driver's properties of each GPU, in the order in which programs number GPUs.
+
+    The arch is from ``gfx_target_version``: 90402 is gfx942, 90010 is gfx90a.
+    """
+    for properties in sorted(kfd_nodes.glob("*/properties"), key=lambda path: file_numbers(path.parent.name)):
         try:
             text = properties.read_text(encoding="utf-8")
         except OSError:  # EPERM: the device cgroup hides this GPU from the container (Linux, kfd_topology.c)
@@ -126,13 +128,7 @@ def read_gpu_archs(kfd_nodes: Path) -> list[str]:
         number = int(match[1]) if match else 0
         # major * 10000 + minor * 100 + stepping, which is one hex digit in the name (Linux, kfd_device.c); 0 is a CPU
         if number:
-            archs.append(f"gfx{number // 10000}{number // 100 % 100}{number % 100:x}")
-    return archs
-
-
-def kfd_node_files(kfd_nodes: Path) -> list[Path]:
-    """Find the properties file of each node, in the order in which programs number GPUs: 10 after 9."""
-    return sorted(kfd_nodes.glob("*/properties"), key=lambda path: (len(path.parent.name), path.parent.name))
+            yield f"gfx{number // 10000}{number // 100 % 100}{number % 100:x}", text
 
 
 def rocm_folders(environ: Mapping[str, str], root: Path = Path("/")) -> Iterator[Path]:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from wheelfactory.core.gpus import KFD_NODES, read_gpu_archs, rocm_folders, rocm_version
+from wheelfactory.core.gpus import KFD_NODES, read_driver_gpus, rocm_folders, rocm_version
 
 MIB = 1 << 20
 _CGROUP_V2_FILES = ("memory.max", "memory.current", "memory.events", r"^oom_kill (\d+)$", r"^inactive_file (\d+)$")
@@ -115,7 +115,7 @@ def read_host(environ: Mapping[str, str], root: Path = Path("/")) -> Host:
         memory_gib=free_mib() / 1024,
         rocm=rocm_version(rocm) if rocm else None,
         rocm_path=rocm,
-        gpu_archs=tuple(dict.fromkeys(read_gpu_archs(root / KFD_NODES))),
+        gpu_archs=tuple(dict(read_driver_gpus(root / KFD_NODES))),
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +17,7 @@ from typing import Any
 
 from wheelfactory.core.cell import AITER_NAME
 from wheelfactory.core.errors import InputError
-from wheelfactory.core.gpus import KFD_NODES, file_numbers, kfd_node_files, read_gpu_archs, rocm_folders, rocm_version
+from wheelfactory.core.gpus import KFD_NODES, file_numbers, read_driver_gpus, rocm_folders, rocm_version
 from wheelfactory.core.query import query_program
 from wheelfactory.doctor.aiter_checks import FORMER_NAME
 from wheelfactory.doctor.installed_flash_attn import find_foreign, read_flash_attn
@@ -185,28 +185,22 @@ def read_gpus(root: Path, rocm_path: str | None, environ: Mapping[str, str]) -> 
 
     An unknown name is empty.
     """
-    archs = read_gpu_archs(root / KFD_NODES)
-    if archs:
-        names = list(_driver_names(root))
-        return tuple(archs), tuple(names if len(names) == len(archs) else [""] * len(archs))
-    # WSL has no KFD driver, so only the tools list GPUs there. rocminfo prints the name of each agent, then one or two
-    # lines below it the marketing name.
-    agents = re.compile(r"^\s*Name:\s*(gfx[0-9a-f]+)\s*$(?:(?!^\s*Name:).)*?Marketing Name:([^\n]*)", re.M | re.S)
-    found = [(arch, name.strip()) for arch, name in agents.findall(_tool("rocminfo", rocm_path, environ))]
+    found = [(arch, _product_name(root, properties)) for arch, properties in read_driver_gpus(root / KFD_NODES)]
+    if not found:
+        # WSL has no KFD driver, so only the tools list GPUs there. rocminfo prints the name of each agent, then one or
+        # two lines below it the marketing name.
+        agents = re.compile(r"^\s*Name:\s*(gfx[0-9a-f]+)\s*$(?:(?!^\s*Name:).)*?Marketing Name:([^\n]*)", re.M | re.S)
+        found = [(arch, name.strip()) for arch, name in agents.findall(_tool("rocminfo", rocm_path, environ))]
     if not found:
         listed = _tool("rocm_agent_enumerator", rocm_path, environ).split()
         found = [(arch, "") for arch in listed if arch.startswith("gfx") and arch != "gfx000"]  # gfx000 is a CPU
     return tuple(arch for arch, _ in found), tuple(name for _, name in found)
 
 
-def _driver_names(root: Path) -> Iterator[str]:
-    """Yield the driver's product name of each GPU, in the order of `read_gpu_archs`."""
-    for node in kfd_node_files(root / KFD_NODES):
-        text = _text_of(node)
-        if re.search(r"^gfx_target_version [1-9]", text, re.MULTILINE):
-            minor = re.search(r"^drm_render_minor (\d+)$", text, re.MULTILINE)
-            device = root / f"sys/class/drm/renderD{minor[1] if minor else 0}/device"
-            yield _text_of(device / "product_name").strip()
+def _product_name(root: Path, properties: str) -> str:
+    """Return the driver's product name of the GPU with these properties."""
+    minor = re.search(r"^drm_render_minor (\d+)$", properties, re.MULTILINE)
+    return _text_of(root / f"sys/class/drm/renderD{minor[1] if minor else 0}/device/product_name").strip()
 
 
 def _tool(name: str, rocm_path: str | None, environ: Mapping[str, str]) -> str:

@@ -13,7 +13,7 @@ from wheelfactory.core.torch_build import TorchOrigin
 from wheelfactory.doctor.diagnosis import INSTALL_MATCHING_WHEEL, INSTALL_TORCH, Diagnosis
 from wheelfactory.doctor.facts import DoctorFacts
 from wheelfactory.doctor.fit import Fit, JudgedWheel
-from wheelfactory.doctor.gpu_match import format_gpu, gpu_warnings, list_visible_gpus
+from wheelfactory.doctor.gpu_match import format_gpu, gpu_warnings, list_visible_gpus, visible_archs
 from wheelfactory.doctor.installed_flash_attn import is_fallback
 from wheelfactory.doctor.machine import Machine, find_major_minor
 from wheelfactory.doctor.published_wheels import PublishedWheel
@@ -140,7 +140,7 @@ def name_wheel(wheel: PublishedWheel) -> str:
 
 
 def _on_gpus(machine: Machine) -> str:
-    archs = dict.fromkeys(arch for arch, _ in list_visible_gpus(machine))
+    archs = visible_archs(machine)
     return f" on {', '.join(archs)}" if archs else ""
 
 
@@ -161,8 +161,7 @@ def _why_none(machine: Machine, diagnoses: Sequence[Diagnosis], fit: Fit, wanted
     judged = [facts.support.find_support({"gpu": arch, "backend": Backend.TRITON.value}) for arch, _ in gpus]
     if torch is None and judged and all(one.answer is Answer.DOES_NOT_WORK for one in judged):
         return judged[0].reasons[0]
-    have = torch.minor if torch else None
-    built = {miss.wheel.built.torch for miss in fit.near_misses}
+    have, built = machine.torch_minor, {miss.wheel.built.torch for miss in fit.near_misses}
     if torch and have and have not in built:
         origin = torch.origin
         what = "" if origin in (TorchOrigin.PYTORCH, TorchOrigin.OTHER) else f", {origin.value}"
