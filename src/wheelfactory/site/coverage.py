@@ -116,10 +116,7 @@ class CoverageCounts:
         """Count cells and excluded combinations."""
         states, reasons = Counter(covered.state for covered in cells), Counter(item.reason for item in excluded)
         return cls(
-            states[CellState.PUBLISHED],
-            states[CellState.YANKED],
-            states[CellState.MISSING],
-            states[CellState.NEEDS_RUNNER],
+            **{state.name.lower(): states[state] for state in CellState},
             excluded=tuple(sorted(reasons.items(), key=lambda item: (-item[1], item[0]))),
             unverified=sum(bool(covered.unverified_reason) for covered in cells),
         )

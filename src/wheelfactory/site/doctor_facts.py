@@ -17,7 +17,7 @@ from wheelfactory.core.gpus import arch_sort_key, gpu_products
 from wheelfactory.core.support import Answer, Finding, SupportTable, SupportTables
 from wheelfactory.doctor.facts import DoctorFacts, TorchFacts
 from wheelfactory.matrix.expand import expand
-from wheelfactory.matrix.facts import Matrix
+from wheelfactory.matrix.facts import Matrix, Torch
 from wheelfactory.matrix.rules import GPU, Rule, cell_rules, gpu_rules
 from wheelfactory.verify.gates import required_gates
 from wheelfactory.wheel.activation.options import options_refused_by
@@ -33,15 +33,7 @@ def doctor_facts(matrix: Matrix) -> str:
             for name, release in matrix.flash_attn.items()
             if release.triton
         },
-        torches=tuple(
-            TorchFacts(
-                major_minor(version),
-                (min(map(major_minor, torch.python)), max(map(major_minor, torch.python))),
-                torch.triton_package,
-                torch.triton,
-            )
-            for version, torch in sorted(matrix.torch.items(), key=lambda entry: Version(entry[0]), reverse=True)
-        ),
+        torches=tuple(_torch_facts(version, matrix.torch[version]) for version in _newest_first(matrix.torch)),
         fallback_torch=major_minor(fallback_torch.version),
         required_gates={str(backend): required_gates(backend) for backend in Backend},
         refused_options={
@@ -54,6 +46,11 @@ def doctor_facts(matrix: Matrix) -> str:
     )
     torches, support = [astuple(known) for known in facts.torches], facts.support.as_json()
     return json.dumps({**vars(facts), "torches": torches, "support": support})
+
+
+def _torch_facts(version: str, torch: Torch) -> TorchFacts:
+    pythons = sorted(map(major_minor, torch.python))
+    return TorchFacts(major_minor(version), (pythons[0], pythons[-1]), torch.triton_package, torch.triton)
 
 
 def _bounds(window: str) -> tuple[tuple[int, int], tuple[int, int]]:

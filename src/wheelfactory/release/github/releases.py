@@ -223,11 +223,7 @@ class Releases:
         return _read(Release, self.client.get(release.url))
 
     def _delete(self, url: str) -> None:
-        def attempt() -> bool:
-            none_if_missing(lambda: self._send(ApiCall("DELETE", url)))
-            return True
-
-        self.client.retry(attempt, lambda: None)
+        self.client.retry(lambda: none_if_missing(lambda: self._send(ApiCall("DELETE", url))))
 
     def _send(self, call: ApiCall, report_progress: ProgressCallback = ignore_progress) -> Any:
         return self.client.send(call, report_progress)
