@@ -197,9 +197,8 @@ def _add_commands(
     """Add the commands of a package to a parser; only the command that `words` start with gets its options."""
     subparsers = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     for name, summary in commands.items():
-        shown: dict[str, Any] = (
-            {} if name in WORKFLOW_COMMANDS else {"help": summary}
-        )  # without it, argparse leaves it off the list
+        # without a help text, argparse leaves it off the list
+        shown: dict[str, Any] = {} if name in WORKFLOW_COMMANDS else {"help": summary}
         subparser = subparsers.add_parser(name, description=summary, **shown)
         if not words or name != words[0]:
             continue

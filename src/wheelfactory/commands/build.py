@@ -36,8 +36,6 @@ from wheelfactory.matrix.expand import expand
 from wheelfactory.matrix.facts import Context
 from wheelfactory.pipeline.build import build_cell
 
-_OTHERS = " | ".join(PRODUCTS)
-
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Add the command's options."""
@@ -90,11 +88,8 @@ def _cells_to_build(options: argparse.Namespace, context: Context) -> tuple[list
     if len(options.cell) == 1 and options.cell[0].startswith("fa") and options.backend is None:
         return [require_cell(expansion, options.cell[0])], False
     if len(options.cell) != 4:
-        raise InputError(
-            "not a cell",
-            " ".join(options.cell) or "no argument",
-            f"name a cell id, FLASH_ATTN PYTHON TORCH ROCM (such as 2.8.3 3.11 2.9.1 6.4), or {_OTHERS}",
-        )
+        hint = f"name a cell id, FLASH_ATTN PYTHON TORCH ROCM (such as 2.8.3 3.11 2.9.1 6.4), or {' | '.join(PRODUCTS)}"
+        raise InputError("not a cell", " ".join(options.cell) or "no argument", hint)
     *versions, rocm = options.cell
     versions.append(resolve_rocm_version(context.matrix, context.host, rocm))
     backends = [Backend(options.backend or "ck")]

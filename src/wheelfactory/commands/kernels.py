@@ -116,12 +116,8 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
 
 
 def _scope(options: argparse.Namespace, environ: Environ, started: float) -> CompileScope:
-    return CompileScope(
-        shard=options.shard,
-        shard_ledger=options.measured_costs,
-        deadline=read_deadline(options, started),
-        cluster=None if options.shard else read_cluster(options, environ),
-    )
+    cluster, deadline = None if options.shard else read_cluster(options, environ), read_deadline(options, started)
+    return CompileScope(shard=options.shard, shard_ledger=options.measured_costs, deadline=deadline, cluster=cluster)
 
 
 def _check_combinations(options: argparse.Namespace) -> None:

@@ -89,13 +89,12 @@ def _report(
         print_text(*_unverified_lines(rows))
         print_text(f"index: {publisher.folder / 'simple'}")
         print_text(f"search page: {publisher.folder / 'index.html'}, doctor: {publisher.folder / 'doctor.py'}")
-    selected = {
+    cells = [
         *(cell.id for cell in (*worklist.to_build, *worklist.published)),
         *(row.cell for row in worklist.to_verify),
-    }
-    _print_install_commands(
-        [row for row in rows if row.cell in selected and row.yanked is None], publisher.folder, without_rocm
-    )
+    ]
+    shown = [row for row in rows if row.cell in cells and row.yanked is None]
+    _print_install_commands(shown, publisher.folder, without_rocm)
     _print_failures(worklist, failures)
 
 

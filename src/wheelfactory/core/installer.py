@@ -28,13 +28,8 @@ class Installer:
 
     def install_torch(self, requirement: str, index: str, *, again: bool = False) -> InstallCommand:
         """Install torch and its dependencies from PyTorch's index; with `again`, replace the installed torch."""
-        return (
-            *self.install_command,
-            *((self.reinstall_option,) if again else ()),
-            requirement,
-            self.index_option,
-            index,
-        )
+        again_option = (self.reinstall_option,) if again else ()
+        return (*self.install_command, *again_option, requirement, self.index_option, index)
 
     def install_without_dependencies(self, *wheels: str, again: bool = False) -> InstallCommand:
         """Install only these wheels; with `again`, replace installed ones."""

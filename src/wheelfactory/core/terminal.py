@@ -16,20 +16,14 @@ from wheelfactory.core.wrap import as_printable, wrap_line
 
 THEME = Theme(
     {
-        "good": "color(28)",
-        "here": "color(30)",
+        **dict.fromkeys(("good", "bar.finished"), "color(28)"),
+        **dict.fromkeys(("here", "bar.complete", "bar.pulse", "progress.remaining"), "color(30)"),
+        **dict.fromkeys(("bar.back", "markdown.table.border"), "color(244)"),
+        **dict.fromkeys(("progress.download", "progress.elapsed"), "default"),
         "bad": "color(160)",
         "bold good": "bold color(28)",
         "bold bad": "bold color(160)",
-        "bar.back": "color(244)",
-        "bar.complete": "color(30)",
-        "bar.finished": "color(28)",
-        "bar.pulse": "color(30)",
-        "markdown.table.border": "color(244)",
         "markdown.table.header": "bold",
-        "progress.download": "default",
-        "progress.elapsed": "default",
-        "progress.remaining": "color(30)",
     }
 )
 """Styles that are readable on a light and on a dark terminal; rich's own bars have yellow times, unreadable on white.

@@ -165,11 +165,9 @@ class _Reader:
         if kind is None or (state is None and command is None):
             if not self.lines:
                 raise InputError("empty log", name, "pass the output of the build: stdout and stderr together")
-            raise InputError(
-                "nothing about flash-attn in this text",
-                f"{name} ({count_text(self.lines, 'line')})",
-                "pass the output of a build (pip install -v), an installer, an import, a GPU or a container",
-            )
+            hint = "pass the output of a build (pip install -v), an installer, an import, a GPU or a container"
+            which = f"{name} ({count_text(self.lines, 'line')})"
+            raise InputError("nothing about flash-attn in this text", which, hint)
         return BuildLog(
             kind=kind,
             state=state or COMMAND,

@@ -106,11 +106,9 @@ def _check_unique_wheels(cells: dict[Cell, tuple[str, ...]]) -> None:
         label = str(Label.from_cell(cell))
         other = first.setdefault((cell.public_version, cell.python_tag, label), cell)
         if other is not cell:
-            raise InputError(
-                "two cells would make the same wheel",
-                f"{other.id} and {cell.id} are both labelled {label}",
-                "labels have only major and minor: keep one patch version, or exclude one of the two with a reason",
-            )
+            which = f"{other.id} and {cell.id} are both labelled {label}"
+            hint = "labels have only major and minor: keep one patch version, or exclude one of the two with a reason"
+            raise InputError("two cells would make the same wheel", which, hint)
 
 
 def find_excluded(expansion: Expansion, cell: Cell) -> Iterator[Excluded]:

@@ -227,11 +227,8 @@ def _check_copied_rocms(matrix: Matrix) -> Iterator[tuple[KeyPath, str, str]]:
             fields = {"distribution": image.distribution, "python": f"py{image.python}", "torch": image.torch}
             for (field, given), said in zip(fields.items(), tag.kind if tag else (), strict=False):
                 if given not in (None, said):
-                    yield (
-                        (*place, field),
-                        f"{given} is not the {field} of the tag, which has {said}",
-                        "correct one of them",
-                    )
+                    what = f"{given} is not the {field} of the tag, which has {said}"
+                    yield (*place, field), what, "correct one of them"
 
 
 def _check_archs(matrix: Matrix) -> Iterator[tuple[KeyPath, str, str]]:

@@ -30,11 +30,8 @@ def select_cells(expansion: Expansion, only: str) -> tuple[Cell, ...]:
     if excluded:
         reasons = dict.fromkeys(item.reason for item in excluded)
         raise InputError("all selected combinations are excluded", only, "; ".join(list(reasons)[:3]))
-    raise InputError(
-        "no cell matches",
-        only,
-        "globs match cell ids such as fa2.8.3-rocm6.4-torch2.9.1-cp311-ck; `wheelfactory plan --all` lists them",
-    )
+    hint = "globs match cell ids such as fa2.8.3-rocm6.4-torch2.9.1-cp311-ck; `wheelfactory plan --all` lists them"
+    raise InputError("no cell matches", only, hint)
 
 
 def matches_glob(item: Excluded, only: str) -> bool:
@@ -48,9 +45,8 @@ def require_in_matrix(expansion: Expansion, cell: Cell, python: str | None = Non
         return cell
     found = [item for item in find_excluded(expansion, cell) if python in (None, ANY_PYTHON, item.combination[1])]
     if found:
-        raise InputError(
-            "this combination cannot work", cell.id, "; ".join(dict.fromkeys(item.reason for item in found))
-        )
+        reasons = dict.fromkeys(item.reason for item in found)
+        raise InputError("this combination cannot work", cell.id, "; ".join(reasons))
     raise _not_in_matrix(expansion, cell, python)
 
 

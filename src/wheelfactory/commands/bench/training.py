@@ -89,11 +89,9 @@ def _preset(options: argparse.Namespace, python: TorchPython) -> str | None:
         return None
     if not python.device:
         example = " ".join(f"{_option(name)} {size}" for name, size in zip(PRESET_FIELDS, _SMALL, strict=True))
-        raise InputError(
-            "the presets need a GPU",
-            f"the torch of {python.python} has none, and these sizes are missing: {', '.join(missing)}",
-            f"set all of them: wheelfactory bench training --implementations fallback,sdpa {example}",
-        )
+        which = f"the torch of {python.python} has none, and these sizes are missing: {', '.join(missing)}"
+        hint = f"set all of them: wheelfactory bench training --implementations fallback,sdpa {example}"
+        raise InputError("the presets need a GPU", which, hint)
     return options.preset or next(iter(PRESETS))
 
 
