@@ -61,10 +61,9 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
     started = time.time()  # first: --budget includes reading the matrix and preparing images
     dest = as_directory(options.dest)
     context = read_context(options, environ)
-    matrix, cache = context.matrix, context.cache
     if len(options.cell) == 1 and options.cell[0] in PRODUCTS and options.backend is None:
         with log_to_stderr():
-            print_results(str(build_wheel(pin_product(options.cell[0], context), dest, cache)))
+            print_results(str(build_wheel(pin_product(options.cell[0], context), dest, context.cache)))
         return DONE
     cells, local_build = _cells_to_build(options, context)
     scope = read_scope(options, environ, started)
@@ -73,8 +72,8 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
     build = partial(build_cell, context=context, local_build=local_build, scope=scope)
     with open_executor(options, compiled=compiled, context=context) as executor:
         for cell in cells:  # check every cell before the first download
-            make_recipe(matrix, cell, executor.describe_host(cell), environ, local_build=local_build)
-        with use_store(cache, options.cache_size, compiled=compiled), Steps(len(cells)) as steps:
+            make_recipe(context.matrix, cell, executor.describe_host(cell), environ, local_build=local_build)
+        with use_store(context.cache, options.cache_size, compiled=compiled), Steps(len(cells)) as steps:
             for cell in cells:
                 with steps.step(cell.id) as report_progress:
                     paths.append(str(build(executor, cell, dest, report_progress)))

@@ -10,6 +10,7 @@ import os
 import re
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -120,10 +121,7 @@ def read_driver_gpus(kfd_nodes: Path) -> Iterator[tuple[str, str]]:
     The arch is from ``gfx_target_version``: 90402 is gfx942, 90010 is gfx90a.
     """
     for properties in sorted(kfd_nodes.glob("*/properties"), key=lambda path: file_numbers(path.parent.name)):
-        try:
-            text = properties.read_text(encoding="utf-8")
-        except OSError:  # EPERM: the device cgroup hides this GPU from the container (Linux, kfd_topology.c)
-            continue
+        text = read_text(properties)  # empty if the device cgroup hides this GPU from the container (kfd_topology.c)
         match = re.search(r"^gfx_target_version (\d+)$", text, re.MULTILINE)
         number = int(match[1]) if match else 0
         # major * 10000 + minor * 100 + stepping, which is one hex digit in the name (Linux, kfd_device.c); 0 is a CPU
@@ -145,6 +143,14 @@ def rocm_folders(environ: Mapping[str, str], root: Path = Path("/")) -> Iterator
     yield from sorted((root / "opt").glob("rocm-*"), key=lambda path: file_numbers(path.name), reverse=True)
 
 
+def read_text(path: Path) -> str:
+    """Read a file of the system; empty if it is missing, or hidden from this process."""
+    with suppress(OSError):
+        # replaced, because Linux truncates long program names, possibly in mid-character
+        return path.read_text(encoding="utf-8", errors="replace")
+    return ""
+
+
 def file_numbers(name: str) -> list[int]:
     """The numbers in a file name, as a sort key: renderD129 after renderD128, rocm-7.14.0 after rocm-7.2.0."""
     return [int(number) for number in re.findall(r"\d+", name)]
@@ -152,10 +158,9 @@ def file_numbers(name: str) -> list[int]:
 
 def rocm_version(folder: Path) -> str | None:
     """``6.2.4`` from ``.info/version``, which reads ``6.2.4-120``, else from ``hipcc --version``; None without both."""
-    try:
-        text = (folder / ".info/version").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        answer = query_program([str(folder / "bin/hipcc"), "--version"], os.environ, 60)
-        text = answer.stdout.partition("HIP version:")[2]
+    text = read_text(folder / ".info/version")
+    if not text:
+        text = query_program([str(folder / "bin/hipcc"), "--version"], os.environ, 60).stdout
+        text = text.partition("HIP version:")[2]
     match = re.match(r"\s*(\d+\.\d+(?:\.\d+)?)", text)
     return match[1] if match else None

@@ -162,11 +162,10 @@ def wrap_lines(parts: Iterable[str | TextTable], console: Console | None = None)
     """Render lines and tables: lines are wrapped between words at the width of a terminal, with a hanging indent."""
     console = console or stdout_console()
     width = console.width if is_interactive(console) else None
-    return [
-        line
-        for part in parts
-        for line in (wrap_line(as_printable(part), width) if isinstance(part, str) else table_lines(part, console))
-    ]
+    lines = []
+    for part in parts:
+        lines += wrap_line(as_printable(part), width) if isinstance(part, str) else table_lines(part, console)
+    return lines
 
 
 def _plain_lines(table: TextTable) -> Iterable[str]:

@@ -86,8 +86,7 @@ def gpu_support(wheel: PublishedWheel, arch: str, machine: Machine, facts: Docto
 def _matching_torch(wheel: PublishedWheel, machine: Machine) -> InstalledTorch | None:
     """Return the installed torch for ROCm, if it has the minor version of the wheel."""
     torch = machine.torch
-    is_wanted = torch and torch.hip and torch.minor == wheel.built.torch
-    return torch if is_wanted else None
+    return torch if torch and torch.hip and torch.minor == wheel.built.torch else None
 
 
 def gpu_warnings(wheel: PublishedWheel, machine: Machine, facts: DoctorFacts) -> Iterator[str]:
@@ -165,6 +164,4 @@ def list_visible_gpus(machine: Machine) -> list[tuple[str, str]]:
         if re.fullmatch(r"\s*\d{1,4}\s*(?:,\s*\d{1,4}\s*)*", chosen, re.ASCII):
             seen = [seen[place] for place in map(int, chosen.split(",")) if place < len(seen)]
     arch = find_override_arch(machine.environ.get(OVERRIDE, ""))
-    if arch:
-        return [(arch, f"{name or own}, overridden by {OVERRIDE}") for own, name in seen]
-    return seen
+    return [(arch, f"{name or own}, overridden by {OVERRIDE}") for own, name in seen] if arch else seen

@@ -104,6 +104,7 @@ def _of_metadata(packages: Packages) -> InstalledFlashAttn | None:
     record: object = None
     with suppress(ValueError):
         record = parse_json(dist.read_text("wheelfactory.json") or "{}")
+    is_shadowed = Path("flash_attn/__init__.py").is_file() and Path.cwd().resolve() != folder
     return InstalledFlashAttn(
         version=dist.version or "",
         location=str(folder),
@@ -114,9 +115,7 @@ def _of_metadata(packages: Packages) -> InstalledFlashAttn | None:
         stray_modules=tuple(str(path) for path in compiled if path not in own),
         other_installs=tuple(f"{version} in {where}" for where, version in list(found)[1:]),
         missing_requirements=tuple(name for name in sorted(names) if not _is_there(name, packages)),
-        shadowing_dir=str(Path.cwd())
-        if Path("flash_attn/__init__.py").is_file() and Path.cwd().resolve() != folder
-        else "",
+        shadowing_dir=str(Path.cwd()) if is_shadowed else "",
     )
 
 

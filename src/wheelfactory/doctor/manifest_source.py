@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from http.client import HTTPException, HTTPMessage
 from pathlib import Path
@@ -53,10 +54,9 @@ def resolve_site(site: str) -> ManifestSource:
 
 
 def _is_address(site: str) -> bool:
-    try:
+    with suppress(ValueError):  # for brackets without an IPv6 address
         return urlsplit(site).scheme in ("http", "https", "file") and "/" in site
-    except ValueError:  # for brackets without an IPv6 address
-        return False
+    return False
 
 
 def read_manifest_bytes(source: ManifestSource) -> bytes:

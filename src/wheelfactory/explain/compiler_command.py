@@ -80,9 +80,7 @@ def find_compiler_command(line: str) -> CompilerCommand | None:
     if words[at].endswith("nvcc"):
         arguments = tuple(_join_values(arguments))
     source = next((word for word in arguments if word.endswith(_SOURCES) and not word.startswith("-")), "")
-    if not source:
-        return None
-    return _parse_arguments(words[at], tuple(words[:at]), source, arguments)
+    return _parse_arguments(words[at], tuple(words[:at]), source, arguments) if source else None
 
 
 def _join_values(words: Iterable[str]) -> Iterator[str]:

@@ -91,9 +91,7 @@ def clean_line(raw: str) -> LogLine:
     since = _SINCE_START.match(text)  # can follow a clock time, if a CI job builds an image
     if since:
         text = text[since.end() :]
-    if clock:
-        return LogLine(text.strip(), _seconds(clock))
-    return LogLine(text.strip(), float(since[1]) if since else None)
+    return LogLine(text.strip(), _seconds(clock) if clock else float(since[1]) if since else None)
 
 
 def join_split_commands(lines: Iterable[LogLine]) -> Iterator[LogLine]:

@@ -95,9 +95,7 @@ def _image_reason(matrix: Matrix, rocm: str, image: Image, *, is_usable: bool) -
         return f"AMD's image of torch {image.torch} for ROCm {rocm} has no compiler"
     if image.torch not in matrix.torch:
         return f"matrix.yaml has no facts about torch {image.torch}, which is in AMD's image"
-    if not is_usable:
-        return f"an older release of ROCm {rocm} than that of its kernels"
-    return ""
+    return "" if is_usable else f"an older release of ROCm {rocm} than that of its kernels"
 
 
 def _check_unique_wheels(cells: dict[Cell, tuple[str, ...]]) -> None:

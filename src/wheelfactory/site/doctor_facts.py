@@ -27,19 +27,13 @@ def doctor_facts(matrix: Matrix) -> str:
     """Return the JSON for `DoctorFacts.parse`. Raises `InputError` if the fallback's project is missing."""
     # the one requirement of the fallback is ``torch>=2.5``
     ((fallback_torch,),) = (Requirement(line).specifier for line in read_fallback_project().requires)
+    windows = {name: release.triton.window for name, release in matrix.flash_attn.items() if release.triton}
     facts = DoctorFacts(
-        triton_windows={
-            public_version(name): _bounds(release.triton.window)
-            for name, release in matrix.flash_attn.items()
-            if release.triton
-        },
+        triton_windows={public_version(name): _bounds(window) for name, window in windows.items()},
         torches=tuple(_torch_facts(version, matrix.torch[version]) for version in _newest_first(matrix.torch)),
         fallback_torch=major_minor(fallback_torch.version),
         required_gates={str(backend): required_gates(backend) for backend in Backend},
-        refused_options={
-            public_version(name): {str(backend): options_refused_by(name, backend) for backend in Backend}
-            for name in matrix.flash_attn
-        },
+        refused_options={public_version(name): _refused_options(name) for name in matrix.flash_attn},
         hips={rocm: hip.version for rocm, hip in matrix.hip.items()},
         indexes={rocm: facts.index for rocm, facts in matrix.rocm.items()},
         support=support_tables(matrix),
@@ -51,6 +45,10 @@ def doctor_facts(matrix: Matrix) -> str:
 def _torch_facts(version: str, torch: Torch) -> TorchFacts:
     pythons = sorted(map(major_minor, torch.python))
     return TorchFacts(major_minor(version), (pythons[0], pythons[-1]), torch.triton_package, torch.triton)
+
+
+def _refused_options(release: str) -> dict[str, tuple[str, ...]]:
+    return {str(backend): options_refused_by(release, backend) for backend in Backend}
 
 
 def _bounds(window: str) -> tuple[tuple[int, int], tuple[int, int]]:

@@ -72,7 +72,7 @@ def install_templates() -> dict[str, tuple[str, ...]]:
     project = page_templates().get_template("project.toml.j2")
     lines = {"pyproject.toml": tuple(project.render(aiter=name) for name in ("", AITER_NAME))}
     for name, one in (("uv", uv_for()), ("pip", pip_for())):
-        torch = one.install_torch("torch=={torch}+rocm{rocm}", "{torch-index}")
+        torch = one.install_torch("torch=={torch}+rocm{rocm}", index="{torch-index}")
         flash_attn = one.install_from_index("{index}", "flash-attn=={version}")
         lines = {name: (" ".join(torch), " ".join(flash_attn)), **lines}
     return lines

@@ -75,8 +75,7 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
     worse = False
     if old:
         changes = compare_training(old, report, options.threshold)
-        title = f"{options.compare} of {old.time:%Y-%m-%d}"
-        print_text("", *change_text(title, changes, options.threshold))
+        print_text("", *change_text(f"{options.compare} of {old.time:%Y-%m-%d}", changes, options.threshold))
         worse = any(change.is_worse for change in changes)
     states = {result.status for result in report.results}
     return FAILED if worse or "failed" in states or "measured" not in states else DONE
