@@ -135,8 +135,7 @@ def rocm_folders(environ: Mapping[str, str], root: Path = Path("/")) -> Iterator
     From ``ROCM_PATH``, ``ROCM_HOME``, the hipcc on PATH, ``/opt/rocm``, and ``/opt/rocm-*`` with the newest first.
     """
     yield from (Path(environ[name]) for name in ("ROCM_PATH", "ROCM_HOME") if environ.get(name))
-    hipcc = shutil.which("hipcc", path=environ.get("PATH", ""))
-    if hipcc:
+    if hipcc := shutil.which("hipcc", path=environ.get("PATH", "")):
         # resolved, because /usr/bin/hipcc can link into ROCm; torch locates ROCm the same way
         yield Path(hipcc).resolve().parent.parent
     yield root / "opt/rocm"

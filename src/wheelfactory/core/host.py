@@ -14,11 +14,9 @@ from pathlib import Path
 from wheelfactory.core.gpus import KFD_NODES, read_driver_gpus, read_text, rocm_folders, rocm_version
 
 MIB = 1 << 20
-_CGROUP_V2_FILES = ("memory.max", "memory.current", "memory.events", r"^oom_kill (\d+)$", r"^inactive_file (\d+)$")
-_CGROUP_V1_FILES = (
-    *("memory.limit_in_bytes", "memory.usage_in_bytes", "memory.oom_control"),
-    *(r"^oom_kill (\d+)$", r"^total_inactive_file (\d+)$"),
-)
+_V2_FILES = ("memory.max", "memory.current", "memory.events", r"^inactive_file (\d+)$")
+_V1_FILES = ("memory.limit_in_bytes", "memory.usage_in_bytes", "memory.oom_control", r"^total_inactive_file (\d+)$")
+_OOM_KILL = r"^oom_kill (\d+)$"
 
 
 @dataclass(frozen=True)
@@ -29,7 +27,6 @@ class MemoryCgroup:
     limit: str
     usage: str
     events: str
-    oom_kill_pattern: str
     reclaimable_pattern: str
 
     def free_mib(self) -> int | None:
@@ -43,7 +40,7 @@ class MemoryCgroup:
 
     def out_of_memory_kills(self) -> int:
         """Count the processes in this cgroup that the kernel killed because memory ran out."""
-        found = re.search(self.oom_kill_pattern, read_text(self.folder / self.events), re.MULTILINE)
+        found = re.search(_OOM_KILL, read_text(self.folder / self.events), re.MULTILINE)
         return int(found[1]) if found else 0
 
 
@@ -53,9 +50,9 @@ def memory_cgroups(cgroup: str, root: Path = Path("/sys/fs/cgroup")) -> Iterator
         number, _, rest = line.partition(":")
         controllers, _, path = rest.partition(":")
         if "memory" in controllers.split(","):
-            yield from _walk_ancestors(root / "memory", path, _CGROUP_V1_FILES)
+            yield from _walk_ancestors(root / "memory", path, _V1_FILES)
         elif number == "0":
-            yield from _walk_ancestors(root, path, _CGROUP_V2_FILES)
+            yield from _walk_ancestors(root, path, _V2_FILES)
 
 
 def _walk_ancestors(mount: Path, path: str, names: tuple[str, ...]) -> Iterator[MemoryCgroup]:
@@ -82,7 +79,7 @@ def out_of_memory_kills() -> int:
     Only an increase between two calls is meaningful.
     """
     # the same kill can count in several cgroups and again for the machine
-    machine = re.search(r"^oom_kill (\d+)$", read_text(Path("/proc/vmstat")), re.MULTILINE)
+    machine = re.search(_OOM_KILL, read_text(Path("/proc/vmstat")), re.MULTILINE)
     in_groups = sum(group.out_of_memory_kills() for group in memory_cgroups(read_text(Path("/proc/self/cgroup"))))
     return in_groups + (int(machine[1]) if machine else 0)
 

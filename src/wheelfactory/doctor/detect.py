@@ -168,9 +168,10 @@ def read_torch(executable: str, version: str, probe: str, environ: Mapping[str, 
     answers = answer.answers
     if "torch" not in answers:
         return InstalledTorch(version, error=answer.last_line or "the process ended without output")
+    same: dict[str, Any] = {name: answers.get(name) for name in ("hip", "cuda", "cxx11_abi", "sees_gpu", "rocm")}
     return InstalledTorch(
         version or answers["torch"],
-        **{name: answers.get(name) for name in ("hip", "cuda", "cxx11_abi", "sees_gpu", "rocm")},
+        **same,
         archs=tuple(gpu["arch"] for gpu in answers.get("gpus", ()) if answers["hip"] and gpu["arch"]),
         arch_list=tuple(answers.get("arch_list", ())) if answers["hip"] else (),
         gpu_error=answer.last_line if "sees_gpu" not in answers else "",

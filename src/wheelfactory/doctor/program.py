@@ -191,8 +191,7 @@ def install_best(
     if not _confirm(report):
         show("Nothing was installed.")
         return FAILED
-    code = subprocess.call(command, env=dict(environ))
-    if code:
+    if code := subprocess.call(command, env=dict(environ)):
         raise FactoryError("the installation failed", f"{command[0]} exited with code {code}", "read its output above")
     installed = read_flash_attn(report.machine.python.executable, environ, IMPORT_TIMEOUT_S)
     if installed is None:

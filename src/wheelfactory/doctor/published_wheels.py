@@ -90,10 +90,11 @@ def _wheel(row: Mapping[str, Any], base: str, place: InputError) -> PublishedWhe
     if names_local_file(url, base):
         raise InputError(place.what, f"{place.which}: url: a file on another machine", place.hint)
     same = ("project", "version", "filename", "sha256", "size", "requires_python", "published")
+    values = {name: row[name] for name in same}
+    values |= {name: row.get(name) for name in ("yanked", "cxx11_abi", "glibc")}
+    values |= {name: tuple(row.get(name, ())) for name in ("torch_symbols", "other_torches")}
     return PublishedWheel(
-        **{name: row[name] for name in same},
-        **{name: row.get(name) for name in ("yanked", "cxx11_abi", "glibc")},
-        **{name: tuple(row.get(name, ())) for name in ("torch_symbols", "other_torches")},
+        **values,
         url=wheel_url(row["filename"], url, base).replace("+", "%2B"),
         cell=None if cell is None else Cell.parse(cell),
         label=None if label is None else Label.parse(label),

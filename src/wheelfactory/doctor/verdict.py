@@ -117,8 +117,7 @@ def find_verdict(
         return Verdict(VerdictKind.KEEP, line)
     if unsupported:
         return Verdict(VerdictKind.CANNOT, f"Cannot, because {unsupported[0].what}.")
-    first = next(filter(needs_own_fix, diagnoses), None)
-    if first:
+    if first := next(filter(needs_own_fix, diagnoses), None):
         keep = f"; keep {installed}" if installed and not installed.error else ""
         return Verdict(VerdictKind.FIX, f"Fix this first: {first.what}{keep}")
     if fit is None:
@@ -153,8 +152,7 @@ def _why_none(machine: Machine, diagnoses: Sequence[Diagnosis], fit: Fit, wanted
         known = ", ".join(name for name in facts.support.axes["flash-attn"])
         return f"this site has no wheel of {' with '.join(asked) or 'flash-attn'}; the matrix has {known}"
     unknown = [format_gpu(*gpu) for gpu in gpus if gpu[0] not in facts.support.axes["gpu"]]
-    code = next((one.what for one in diagnoses if one.name == "no code in torch"), None)
-    if code:
+    if code := next((one.what for one in diagnoses if one.name == "no code in torch"), None):
         return f"{code}, and no torch of the matrix with a wheel has; AMD does not support it"
     if unknown and len(unknown) == len(gpus):
         return f"no wheel supports {', '.join(unknown)}, which this factory does not know"

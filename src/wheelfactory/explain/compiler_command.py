@@ -107,8 +107,7 @@ def _parse_arguments(compiler: str, launcher: tuple[str, ...], source: str, word
         elif option:
             archs += (name for names in _CUDA_CODE.findall(option) for name in names if name)
             text = option + value if option in ("-D", "-U") else f"{option} {value}".rstrip()
-            known = glossary().find_flag_meaning(text)
-            if known:
+            if known := glossary().find_flag_meaning(text):
                 flags.setdefault(text, Flag(text, *known))
             else:
                 unknown.setdefault(text)

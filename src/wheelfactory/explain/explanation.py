@@ -123,8 +123,7 @@ def _cuda_reasons(command: CompilerCommand) -> Iterator[str]:
     yield "the compiler is nvcc: this builds for NVIDIA GPUs; times are predicted for ROCm only"
     if len(command.archs) > 1:
         yield f"each source is compiled {len(command.archs)} times, once per arch ({', '.join(command.archs)})"
-    threads = next((word.partition("=")[2] for word in command.arguments if word.startswith("--threads=")), "")
-    if threads:
+    if threads := next((word.partition("=")[2] for word in command.arguments if word.startswith("--threads=")), ""):
         yield f"each nvcc uses {threads} threads (NVCC_THREADS={threads}); with 4 threads it needs 8 to 9 GB of memory"
 
 

@@ -56,8 +56,7 @@ def expand(matrix: Matrix) -> Expansion:
     excluded: list[Excluded] = []
     find_reason = exclusion_check(matrix)
     for combination in product(matrix.flash_attn, matrix.python, matrix.torch, matrix.rocm, matrix.backend):
-        reason = find_reason(combination)
-        if reason:
+        if reason := find_reason(combination):
             excluded.append(Excluded(combination, reason))
         else:
             cell = Cell.from_axes(*combination)

@@ -75,8 +75,7 @@ def read_additions(
     additions: list[Addition] = []
     for row in read_manifest(folder / MANIFEST_NAME):
         path = (wheels or DirectoryPublisher(folder).wheels_dir) / row.filename
-        wrong = next(_objections(row, path, expected, context), None)
-        if wrong:
+        if wrong := next(_objections(row, path, expected, context), None):
             hint = f"nothing of {folder} was published"
             if row.evidence or row.yanked:
                 hint = f"publish the wheel without, then add it with `--evidence REPORT` or `--yank NAME`; {hint}"
