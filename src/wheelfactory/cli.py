@@ -13,7 +13,7 @@ from importlib import import_module
 from typing import Any, NoReturn
 
 from wheelfactory.commands.options import find_hint
-from wheelfactory.core.errors import FactoryError, InputError
+from wheelfactory.core.errors import FactoryError, InputError, as_factory_error
 from wheelfactory.core.files import factory_version
 from wheelfactory.core.wrap import wrap_line
 
@@ -97,8 +97,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         by = str(interruption) or "Ctrl-C"
         return _fail(FactoryError("interrupted", f"by {by}", "run the same command again to continue"))
     except OSError as error:
-        what, which = error.strerror or type(error).__name__, error.filename or "while reading or writing"
-        return _fail(FactoryError(what, which, "fix the cause, then run the same command again"))
+        return _fail(as_factory_error(error))
     finally:
         _drop_unwritten()
     return code
@@ -197,9 +196,8 @@ def _add_commands(
     """Add the commands of a package to a parser; only the command that `words` start with gets its options."""
     subparsers = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     for name, summary in commands.items():
-        shown: dict[str, Any] = (
-            {} if name in WORKFLOW_COMMANDS else {"help": summary}
-        )  # without it, argparse leaves it off the list
+        # without a help text, argparse leaves it off the list
+        shown: dict[str, Any] = {} if name in WORKFLOW_COMMANDS else {"help": summary}
         subparser = subparsers.add_parser(name, description=summary, **shown)
         if not words or name != words[0]:
             continue

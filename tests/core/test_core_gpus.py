@@ -19,7 +19,7 @@ from wheelfactory.core.gpus import (
     find_override_arch,
     gpu_products,
     product_names,
-    read_gpu_archs,
+    read_driver_gpus,
     read_gpu_names,
     rocm_folders,
 )
@@ -62,18 +62,18 @@ def test_an_override_stands_for_an_arch_that_has_code_of_its_own() -> None:
 def test_gpus_are_in_the_order_in_which_the_driver_numbers_them_and_nodes_without_a_version_are_skipped(
     tmp_path: Path,
 ) -> None:
-    assert read_gpu_archs(tmp_path) == []
+    assert list(read_driver_gpus(tmp_path)) == []
     nodes = make_nodes(tmp_path, 90008, 90010, *[0, 90402] * 5, 100300, 110501)
     (nodes / "14").mkdir()
     (nodes / "14/properties").write_text("simd_count 256\n")
-    assert read_gpu_archs(nodes) == ["gfx908", "gfx90a", *["gfx942"] * 5, "gfx1030", "gfx1151"]
+    assert [arch for arch, _ in read_driver_gpus(nodes)] == ["gfx908", "gfx90a", *["gfx942"] * 5, "gfx1030", "gfx1151"]
 
 
 def test_a_gpu_hidden_from_the_container_is_skipped(tmp_path: Path) -> None:
     nodes = make_nodes(tmp_path, 90402, 110000)
     (nodes / "1/properties").unlink()
     (nodes / "1/properties").symlink_to("/proc/self/mem")  # can be opened, and not read
-    assert read_gpu_archs(nodes) == ["gfx942"]
+    assert [arch for arch, _ in read_driver_gpus(nodes)] == ["gfx942"]
 
 
 def test_rocm_is_searched_in_the_environment_then_on_path_then_in_opt(tmp_path: Path) -> None:

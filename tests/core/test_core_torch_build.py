@@ -72,12 +72,11 @@ def test_wheels_are_installed_without_dependencies() -> None:
 
 
 def test_torch_comes_from_one_index_with_its_dependencies() -> None:
-    for installer, again, command in (
-        (pip_for(PYTHON), False, f"{PYTHON} -m pip install torch==2.9.* --index-url {INDEX}"),
-        (pip_for(PYTHON), True, f"{PYTHON} -m pip install --force-reinstall torch==2.9.* --index-url {INDEX}"),
-        (uv_for(PYTHON), True, f"uv pip install --python {PYTHON} --reinstall torch==2.9.* --default-index {INDEX}"),
+    for installer, options, command in (
+        (pip_for(PYTHON), [], f"{PYTHON} -m pip install torch==2.9.* --index-url {INDEX}"),
+        (uv_for(PYTHON), ["-U"], f"uv pip install --python {PYTHON} -U torch==2.9.* --default-index {INDEX}"),
     ):
-        assert installer.install_torch("torch==2.9.*", INDEX, again=again) == tuple(command.split())
+        assert installer.install_torch(*options, "torch==2.9.*", index=INDEX) == tuple(command.split())
 
 
 def test_pip_uninstalls_without_confirmation() -> None:

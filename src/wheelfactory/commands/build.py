@@ -36,8 +36,6 @@ from wheelfactory.matrix.expand import expand
 from wheelfactory.matrix.facts import Context
 from wheelfactory.pipeline.build import build_cell
 
-_OTHERS = " | ".join(PRODUCTS)
-
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Add the command's options."""
@@ -63,10 +61,9 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
     started = time.time()  # first: --budget includes reading the matrix and preparing images
     dest = as_directory(options.dest)
     context = read_context(options, environ)
-    matrix, cache = context.matrix, context.cache
     if len(options.cell) == 1 and options.cell[0] in PRODUCTS and options.backend is None:
         with log_to_stderr():
-            print_results(str(build_wheel(pin_product(options.cell[0], context), dest, cache)))
+            print_results(str(build_wheel(pin_product(options.cell[0], context), dest, context.cache)))
         return DONE
     cells, local_build = _cells_to_build(options, context)
     scope = read_scope(options, environ, started)
@@ -75,8 +72,8 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
     build = partial(build_cell, context=context, local_build=local_build, scope=scope)
     with open_executor(options, compiled=compiled, context=context) as executor:
         for cell in cells:  # check every cell before the first download
-            make_recipe(matrix, cell, executor.describe_host(cell), environ, local_build=local_build)
-        with use_store(cache, options.cache_size, compiled=compiled), Steps(len(cells)) as steps:
+            make_recipe(context.matrix, cell, executor.describe_host(cell), environ, local_build=local_build)
+        with use_store(context.cache, options.cache_size, compiled=compiled), Steps(len(cells)) as steps:
             for cell in cells:
                 with steps.step(cell.id) as report_progress:
                     paths.append(str(build(executor, cell, dest, report_progress)))
@@ -90,11 +87,8 @@ def _cells_to_build(options: argparse.Namespace, context: Context) -> tuple[list
     if len(options.cell) == 1 and options.cell[0].startswith("fa") and options.backend is None:
         return [require_cell(expansion, options.cell[0])], False
     if len(options.cell) != 4:
-        raise InputError(
-            "not a cell",
-            " ".join(options.cell) or "no argument",
-            f"name a cell id, FLASH_ATTN PYTHON TORCH ROCM (such as 2.8.3 3.11 2.9.1 6.4), or {_OTHERS}",
-        )
+        hint = f"name a cell id, FLASH_ATTN PYTHON TORCH ROCM (such as 2.8.3 3.11 2.9.1 6.4), or {' | '.join(PRODUCTS)}"
+        raise InputError("not a cell", " ".join(options.cell) or "no argument", hint)
     *versions, rocm = options.cell
     versions.append(resolve_rocm_version(context.matrix, context.host, rocm))
     backends = [Backend(options.backend or "ck")]

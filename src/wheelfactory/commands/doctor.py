@@ -31,13 +31,5 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
     site = github_pages_url(repository) if repository else site
     facts = DoctorFacts.parse(doctor_facts(load_matrix(default_matrix())))
     python = options.python or find_user_python(environ)
-    return diagnose_and_report(
-        options,
-        python,
-        facts,
-        TOOLCHAIN_PROBE.read_text(encoding="utf-8"),
-        site,
-        environ,
-        show=print_results,
-        tell=print_messages,
-    )
+    probe, show, tell = TOOLCHAIN_PROBE.read_text(encoding="utf-8"), print_results, print_messages
+    return diagnose_and_report(options, python, facts, probe, site, environ, show=show, tell=tell)

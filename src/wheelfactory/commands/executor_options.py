@@ -112,14 +112,11 @@ def use_store(cache: Path, max_bytes: int | None = None, *, compiled: bool = Tru
                     limit_store(kernels, max_bytes)
 
 
-def add_executor(parser: argparse.ArgumentParser) -> None:
+_SETUP_PY = "run setup.py on this machine, or for CK cells in containers, if an engine is running"
+
+
+def add_executor(parser: argparse.ArgumentParser, default: str = "auto", what: str = _SETUP_PY) -> None:
     """Add ``--executor``, ``--slim`` and ``--memory``."""
-    _add_executor(
-        parser, "auto", "run setup.py on this machine, or for CK cells in containers, if an engine is running"
-    )
-
-
-def _add_executor(parser: argparse.ArgumentParser, default: str, what: str) -> None:
     add_option(parser, "--executor auto|local|docker", what, default)
     add_option(parser, "--slim", "start from the smaller ROCm image without torch, and install torch into it")
     add_option(parser, "--memory GIB", "memory limit of all containers together (default: the free memory)")
@@ -130,7 +127,7 @@ def add_gate_executor(parser: argparse.ArgumentParser) -> None:
     what = (
         "load CK wheels with the torch of this machine, or of the cells' images; auto: images if an engine is running"
     )
-    _add_executor(parser, "local", what)
+    add_executor(parser, "local", what)
 
 
 @contextmanager

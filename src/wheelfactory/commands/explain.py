@@ -7,9 +7,10 @@ import errno
 import json
 import sys
 import textwrap
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 from wheelfactory.commands.options import Environ, add_option, add_shared, print_rendered, print_results, require_cell
 from wheelfactory.core.cell import Backend, Cell, name_flash_attn
@@ -62,10 +63,9 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
         facts = load_matrix(options.matrix)
         expansion = expand(facts)
         cell = require_cell(expansion, options.subject)
-        pythons = sorted(expansion.pythons[cell], key=lambda text: int(text[2:]))
-        document = _cell_document(facts, cell, pythons)
+        document = _cell_document(facts, cell, sorted(expansion.pythons[cell], key=lambda text: int(text[2:])))
         as_lines = json.dumps(document, indent=2).split("\n")
-        print_results(*(as_lines if options.json else _cell_lines(facts, cell, pythons)))
+        print_results(*(as_lines if options.json else _cell_lines(cell, document)))
     return DONE
 
 
@@ -94,43 +94,38 @@ def _is_log(text: str) -> bool:
     return exists
 
 
-def _cell_lines(facts: Matrix, cell: Cell, pythons: Sequence[str]) -> Iterator[str]:
-    image, torch = facts.image(cell), facts.torch[cell.torch]
+def _cell_lines(cell: Cell, facts: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the lines of a `_cell_document`."""
+    torch, triton, image = facts["torch"], facts["triton"], facts["image"]
     yield cell.id
     if cell.commit:
         yield f"  version  {name_flash_attn(cell.flash_attn)}, in {index_path(Label.from_cell(cell).index_key)}"
-    yield f"  label    {Label.from_cell(cell)}"
-    yield f"  pythons  {', '.join(pythons)}"
-    yield from _wrap("  archs    ", facts.archs(cell))
-    if unproved := _unproved_archs(facts, cell):
-        yield from _wrap("           of these, not proved: ", unproved)
-    if cell.amd_torch:
-        yield f"  torch    {cell.torch}, AMD's own build in the image (C++11 ABI {int(facts.cxx11_abi(cell))})"
-    else:
-        yield f"  torch    {cell.torch} ({torch.platform}, C++11 ABI {int(torch.cxx11_abi)})"
-        yield f"  index    {facts.rocm[cell.rocm].index}"
-        yield f"  triton   {torch.triton} ({torch.triton_package})"
-    yield f"  image    {image.tag}"
-    yield f"           {image.distribution}, glibc {image.glibc}"
+    yield f"  label    {facts['label']}"
+    yield f"  pythons  {', '.join(facts['pythons'])}"
+    yield from _wrap("  archs    ", facts["archs"])
+    yield from _wrap("           of these, not proved: ", facts["unproved"])
+    built = ", AMD's own build in the image (" if cell.amd_torch else f" ({torch['platform']}, "
+    yield f"  torch    {cell.torch}{built}C++11 ABI {int(torch['cxx11_abi'])})"
+    if triton:
+        yield f"  index    {facts['index']}"
+        yield f"  triton   {triton['version']} ({triton['package']})"
+    yield f"  image    {image['tag']}"
+    yield f"           {image['distribution']}, glibc {image['glibc']}"
 
 
 def _wrap(field: str, names: Iterable[str]) -> list[str]:
     return textwrap.wrap(", ".join(names), _CELL_WIDTH, initial_indent=field, subsequent_indent=" " * 11)
 
 
-def _unproved_archs(facts: Matrix, cell: Cell) -> list[str]:
-    release = facts.flash_attn[cell.flash_attn].ck if cell.backend is Backend.CK else None
-    return [arch for arch in facts.archs(cell) if release and arch in release.may_work]
-
-
-def _cell_document(facts: Matrix, cell: Cell, pythons: Sequence[str]) -> dict[str, object]:
+def _cell_document(facts: Matrix, cell: Cell, pythons: Sequence[str]) -> dict[str, Any]:
     image, torch = facts.image(cell), facts.torch[cell.torch]
+    ck = facts.flash_attn[cell.flash_attn].ck if cell.backend is Backend.CK else None
     return {
         "cell": cell.id,
         "label": str(Label.from_cell(cell)),
         "pythons": list(pythons),
         "archs": list(facts.archs(cell)),
-        "unproved": _unproved_archs(facts, cell),
+        "unproved": [arch for arch in facts.archs(cell) if ck and arch in ck.may_work],
         "torch": {
             "version": cell.torch,
             "platform": None if cell.amd_torch else torch.platform,

@@ -42,8 +42,7 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
     publisher = open_publisher(options.target, environ)
     rows = _rows(publisher, options.target)
     if options.packages:
-        page = packages_page(load_matrix(options.matrix), rows, _site_url(options))
-        write_atomic(options.packages, page.encode())
+        write_atomic(options.packages, packages_page(load_matrix(options.matrix), rows, _site_url(options)).encode())
         print_results(f"{options.packages}: {count_text(sum(row.cell is not None for row in rows), 'wheel')}")
     elif options.dest:
         folder = as_directory(options.dest)
@@ -94,7 +93,6 @@ def _with_urls(publisher: object, rows: Sequence[WheelRow]) -> list[WheelRow]:
                 print_messages(f"warning: skipping {row.filename}: its release was deleted")
         return [row for row in rows if row.url]
     wheels = publisher.wheels_dir.resolve()
-    print_messages(
-        f"warning: this site links to local files in {wheels}; to share it, serve the release directory instead"
-    )
+    instead = "to share it, serve the release directory instead"
+    print_messages(f"warning: this site links to local files in {wheels}; {instead}")
     return [row.model_copy(update={"url": (wheels / row.filename).as_uri()}) for row in rows]

@@ -101,27 +101,21 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
         use_store(cache, options.cache_size),
         open_executor(options, compiled=True, context=context) as executor,
         Steps(1) as steps,
-        steps.step(name) as report_progress,
+        steps.step(name) as report,
     ):
         if options.prove:
             host_sets, every = find_host_sets(sets, kernel_set), options.prove == "all"
-            archive = prove_kernels(
-                executor, kernel_set, host_sets, dest, report_progress, every=every, context=context
-            )
+            archive = prove_kernels(executor, kernel_set, host_sets, dest, report, every=every, context=context)
         else:
             scope = _scope(options, environ, started)
-            archive = compile_kernels(executor, kernel_set, scope, dest, report_progress, context=context)
+            archive = compile_kernels(executor, kernel_set, scope, dest, report, context=context)
     print_results(str(archive))
     return DONE
 
 
 def _scope(options: argparse.Namespace, environ: Environ, started: float) -> CompileScope:
-    return CompileScope(
-        shard=options.shard,
-        shard_ledger=options.measured_costs,
-        deadline=read_deadline(options, started),
-        cluster=None if options.shard else read_cluster(options, environ),
-    )
+    cluster, deadline = None if options.shard else read_cluster(options, environ), read_deadline(options, started)
+    return CompileScope(shard=options.shard, shard_ledger=options.measured_costs, deadline=deadline, cluster=cluster)
 
 
 def _check_combinations(options: argparse.Namespace) -> None:

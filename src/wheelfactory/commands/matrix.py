@@ -57,10 +57,8 @@ def execute(options: argparse.Namespace, _environ: Environ) -> int:
     if not cells:
         print_messages("nothing to build: every selected cell is published")
     if len(cells) > GITHUB_MATRIX_LIMIT and not options.shards:
-        print_messages(
-            f"warning: {len(cells)} cells exceed GitHub's limit of {GITHUB_MATRIX_LIMIT} jobs in one matrix; "
-            "use --shards, or select fewer with --only"
-        )
+        limit = f"GitHub's limit of {GITHUB_MATRIX_LIMIT} jobs in one matrix"
+        print_messages(f"warning: {len(cells)} cells exceed {limit}; use --shards, or select fewer with --only")
     print_results(github_matrix(facts, cells, shards=options.shards))
     return DONE
 

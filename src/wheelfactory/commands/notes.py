@@ -36,7 +36,6 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
     before = read_manifest(options.since) if options.since else ()
     after = read_published_rows(options.target, environ)
     site = find_site_url(options.target, options.site)
-    matrix = load_matrix(options.matrix)
-    text = release_notes(before, after, matrix=matrix, site=site, repository=repository)
+    text = release_notes(before, after, matrix=load_matrix(options.matrix), site=site, repository=repository)
     print_results(*text.removesuffix("\n").split("\n"))
     return DONE

@@ -141,10 +141,8 @@ def require_cell(expansion: Expansion, text: str) -> Cell:
 
     # combinations name a Python even for Triton, whose cells have none
     named = Cell.parse(text)
-    cell = Cell.from_axes(
-        named.flash_attn, named.python, named.torch, named.rocm, named.backend, amd_torch=named.amd_torch
-    )
-    return require_in_matrix(expansion, cell, named.python)
+    axes = (named.flash_attn, named.python, named.torch, named.rocm, named.backend)
+    return require_in_matrix(expansion, Cell.from_axes(*axes, amd_torch=named.amd_torch), named.python)
 
 
 def cells_of_versions(expansion: Expansion, versions: Sequence[str], backends: Iterable[Backend]) -> tuple[Cell, ...]:

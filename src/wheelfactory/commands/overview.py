@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 
 from packaging.version import Version
@@ -106,8 +107,7 @@ def _has_engine(docker_host: str, runtime_dir: str) -> bool:
     # imported late: takes a third of a second, and only cells that do not build here need it
     from wheelfactory.build.container.engine import connect_engine
 
-    try:
+    with suppress(BuildError):
         connect_engine({"DOCKER_HOST": docker_host, "XDG_RUNTIME_DIR": runtime_dir})
-    except BuildError:
-        return False
-    return True
+        return True
+    return False

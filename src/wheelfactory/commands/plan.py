@@ -60,8 +60,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     add_option(form, "--json", "print one JSON object")
     sharding_group = parser.add_mutually_exclusive_group()
     add_option(sharding_group, "--shards N", "split each kernel set into N shards", type=_shards)
-    what = "use the fewest shards that each finish within HOURS"
-    add_option(sharding_group, "--shard-hours HOURS", what, 5.0)
+    add_option(sharding_group, "--shard-hours HOURS", "use the fewest shards that each finish within HOURS", 5.0)
     add_option(parser, "--machines N", "number of machines that compile", Runners.count)
     add_option(parser, "--cores N", "cores of each machine", Runners.cores)
     add_option(parser, "--memory GIB", "memory of each machine", Runners.memory_gib)
@@ -108,9 +107,8 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
         estimates = estimate_sets(sets, cost_model, sharding, read_sources)
     for_workflow = estimate_sets(sets, cost_model, WORKFLOW_SHARDING, read_sources)
     images = estimate_images(matrix, _kernel_bytes(sets, estimates), runners.disk_gb)
-    plan = _Plan(
-        matrix, local_builds, sets, sharding, estimates, images, _forecast_workflow(matrix, local_builds, for_workflow)
-    )
+    forecasts = _forecast_workflow(matrix, local_builds, for_workflow)
+    plan = _Plan(matrix, local_builds, sets, sharding, estimates, images, forecasts)
     if options.json:
         print_results(json.dumps(_to_json(plan)))
         return DONE

@@ -27,7 +27,7 @@ from wheelfactory.commands.targets import (
 )
 from wheelfactory.core.cell import split_names
 from wheelfactory.core.errors import DONE, InputError
-from wheelfactory.core.files import lock_folder, read_file, remove_scratch, write_atomic
+from wheelfactory.core.files import lock_folder, remove_scratch, write_atomic
 from wheelfactory.core.progress import Steps, log_to_stderr
 from wheelfactory.core.wrap import count_text
 from wheelfactory.gpu.validate.report import read_validation
@@ -39,7 +39,7 @@ from wheelfactory.release.additions import (
     require_products,
     split_published,
 )
-from wheelfactory.release.bundle import ATTESTED, MAX_BUNDLE_BYTES
+from wheelfactory.release.bundle import ATTESTED, read_bundle
 from wheelfactory.release.directory import DirectoryPublisher
 from wheelfactory.release.manifest import WheelRow
 from wheelfactory.release.transaction import (
@@ -121,11 +121,9 @@ def _report(options: argparse.Namespace, done: str) -> int:
 
 
 def _add_attestation(options: argparse.Namespace, publisher: Publisher) -> int:
-    path: Path = options.attestation
-    unreadable = InputError("cannot read the bundle", str(path), "name the bundle of actions/attest")
-    bundle = read_file(path, unreadable, MAX_BUNDLE_BYTES)
+    bundle = read_bundle(options.attestation)
     with _lock(publisher, dry_run=options.dry_run), log_to_stderr():
-        wheels = add_attestation(publisher, bundle, str(path))
+        wheels = add_attestation(publisher, bundle, str(options.attestation))
     for name in (name for name, stored in wheels.items() if not stored):
         print_messages(f"warning: skipping the attestation of {name}: no such file with this sha256 is staged")
     return _report(options, f"attestation of {count_text(sum(wheels.values()), 'wheel')} added")

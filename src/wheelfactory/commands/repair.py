@@ -42,16 +42,15 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
     release = facts.flash_attn[cell.flash_attn]
     toolchain_path = options.wheel.parent / "toolchain.json"
     error = InputError("damaged toolchain file", str(toolchain_path), "build the wheel again")
+    # `build` writes it next to a compiled wheel; a Triton wheel has no toolchain
+    has_toolchain = toolchain_path.is_file()
     record = BuildRecord(
         cell=cell.id,
         label=str(Label.from_cell(cell)),
         source=release.source_pin,
         build=facts.build_tag(cell),
         offload_archs=choose_archs(facts, cell, options.archs, ()),
-        # `build` writes it next to a compiled wheel; a Triton wheel has no toolchain
-        toolchain=parse_model(Toolchain, toolchain_path.read_bytes(), error)
-        if toolchain_path.is_file()
-        else Toolchain(),
+        toolchain=parse_model(Toolchain, toolchain_path.read_bytes(), error) if has_toolchain else Toolchain(),
     )
     print_results(str(finish_raw_wheel(options.wheel, record, as_directory(options.dest), environ)))
     return DONE

@@ -89,13 +89,10 @@ def _report(
         print_text(*_unverified_lines(rows))
         print_text(f"index: {publisher.folder / 'simple'}")
         print_text(f"search page: {publisher.folder / 'index.html'}, doctor: {publisher.folder / 'doctor.py'}")
-    selected = {
-        *(cell.id for cell in (*worklist.to_build, *worklist.published)),
-        *(row.cell for row in worklist.to_verify),
-    }
-    _print_install_commands(
-        [row for row in rows if row.cell in selected and row.yanked is None], publisher.folder, without_rocm
-    )
+    selected = {cell.id for cell in (*worklist.to_build, *worklist.published)}
+    selected |= {str(row.cell) for row in worklist.to_verify}
+    shown = [row for row in rows if row.cell in selected and row.yanked is None]
+    _print_install_commands(shown, publisher.folder, without_rocm)
     _print_failures(worklist, failures)
 
 
@@ -122,11 +119,9 @@ def _print_install_commands(rows: Sequence[WheelRow], folder: Path, without_rocm
 
 def _print_failures(worklist: Worklist, failures: Sequence[Failure]) -> None:
     for failure in failures:
-        print_messages(f"error: {failure.name}: {failure.error}")
-        print_messages(f"hint: {find_hint(failure.error)}")
+        print_messages(f"error: {failure.name}: {failure.error}", f"hint: {find_hint(failure.error)}")
     for reason, count in Counter(refusal.error.which for refusal in worklist.unbuildable).items():
         first = next(refusal for refusal in worklist.unbuildable if refusal.error.which == reason)
-        print_messages(
-            f"error: {count_text(count, 'selected cell')} cannot be built here: {reason} (such as {first.name})"
-        )
-        print_messages(f"hint: {first.error.hint}; or select cells that build anywhere: `--only '*-triton'`")
+        what = f"{count_text(count, 'selected cell')} cannot be built here: {reason} (such as {first.name})"
+        other = "or select cells that build anywhere: `--only '*-triton'`"
+        print_messages(f"error: {what}", f"hint: {first.error.hint}; {other}")

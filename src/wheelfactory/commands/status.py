@@ -51,9 +51,8 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
     elif options.markdown:
         print_results(*coverage_markdown(coverage).removesuffix("\n").split("\n"))
     else:
-        print_text(
-            *overview_text(_table(coverage, rows, context), "?: `wheelfactory plan` estimates the other kernel sets")
-        )
+        unknown = "?: `wheelfactory plan` estimates the other kernel sets"
+        print_text(*overview_text(_table(coverage, rows, context), unknown))
         print_text(*(cell_lines(coverage) if options.all else ()))
         print_text(*summary_lines(coverage, target, each_reason=options.all))
         if not options.all:
@@ -66,7 +65,6 @@ def _table(coverage: Coverage, rows: Iterable[WheelRow], context: Context) -> Te
     cells = [covered.cell for covered in coverage.cells]
     sets = group_kernel_sets(context.matrix, cells)
     read_sources = source_reader(context.matrix.flash_attn, context.cache, context.environ, download=False)
-    cost_model = read_cost_model(None, ledger_path(context.cache))
-    estimates = estimate_sets(sets, cost_model, WORKFLOW_SHARDING, read_sources)
+    estimates = estimate_sets(sets, read_cost_model(None, ledger_path(context.cache)), WORKFLOW_SHARDING, read_sources)
     local_builds = {cell: local_build(context, cell) for cell in cells}
     return overview_table(local_builds, available_cells(rows, context.matrix), tuple(zip(sets, estimates, strict=True)))

@@ -36,9 +36,11 @@ REPOSITORY_PATTERN = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?/[A-Za
 """``OWNER/REPO``."""
 
 
-def add_target(parser: argparse.ArgumentParser, forms: str = "release directory, or github:OWNER/REPO") -> None:
+def add_target(
+    parser: argparse.ArgumentParser, forms: str = "release directory, or github:OWNER/REPO", nargs: str | None = None
+) -> None:
     """Add ``TARGET``, which takes one of these `forms`."""
-    parser.add_argument("target", metavar="TARGET", type=_target, help=forms)
+    parser.add_argument("target", metavar="TARGET", type=_target, help=forms, nargs=nargs)
 
 
 def _target(text: str) -> str:
@@ -138,14 +140,8 @@ DEFAULT_DIRECTORY = "wheelhouse"
 
 def add_readonly_target(parser: argparse.ArgumentParser, *, is_optional: bool = False) -> None:
     """Add ``TARGET`` to a command that only reads it; if `is_optional`, it is None unless given."""
-    default = f" (default: {DEFAULT_DIRECTORY})" if is_optional else ""
-    parser.add_argument(
-        "target",
-        metavar="TARGET",
-        type=_target,
-        nargs="?" if is_optional else None,
-        help=f"release directory, manifest file, or github:OWNER/REPO{default}",
-    )
+    default, nargs = (f" (default: {DEFAULT_DIRECTORY})", "?") if is_optional else ("", None)
+    add_target(parser, f"release directory, manifest file, or github:OWNER/REPO{default}", nargs)
 
 
 def read_published_rows(target: str, environ: Environ) -> tuple[WheelRow, ...]:

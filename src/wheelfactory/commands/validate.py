@@ -48,14 +48,9 @@ def _emulated_arch(text: str) -> str:
 def execute(options: argparse.Namespace, environ: Environ) -> int:
     """Print each computation with its error; exit code 3 if any is wrong."""
     path = None if options.target == INSTALLED else Path(options.target)
+    gpu = {"non_amd_gpu": options.non_amd_gpu, "emulated_arch": options.emulate}
     with log_to_stderr():
-        found = validate(
-            path,
-            options.python,
-            non_amd_gpu=options.non_amd_gpu,
-            emulated_arch=options.emulate,
-            context=read_context(options, environ),
-        )
+        found = validate(path, options.python, **gpu, context=read_context(options, environ))
     if options.json:
         print_results(*found.model_dump_json(indent=2).split("\n"))
     else:

@@ -112,11 +112,8 @@ class Cell:
         """Parse a cell id, the inverse of `id`. Raises `InputError` if `text` is not a cell id."""
         match = _ID.fullmatch(text)
         if match is None:
-            raise InputError(
-                "not a cell id",
-                text,
-                "a cell id looks like fa2.8.3-rocm6.4-torch2.9.1-cp311-ck; `wheelfactory plan --all` lists them",
-            )
+            hint = "a cell id looks like fa2.8.3-rocm6.4-torch2.9.1-cp311-ck; `wheelfactory plan --all` lists them"
+            raise InputError("not a cell id", text, hint)
         python = f"3.{match['minor']}" if match["minor"] else ANY_PYTHON
         backend = Backend(match["backend"])
         return cls(match["flash_attn"], python, match["torch"], match["rocm"], backend, match["amd"] is not None)
@@ -165,14 +162,8 @@ class Product:
     """The wheels that require it, for people."""
 
 
-PRODUCTS = {
-    product.name: product
-    for product in (
-        Product(FALLBACK_NAME),
-        Product(FLASH_ATTN_FALLBACK),
-        Product(AITER_NAME, lambda backend, commit: backend is Backend.TRITON and commit != "", "Triton previews"),
-    )
-}
+_AITER = Product(AITER_NAME, lambda backend, commit: backend is Backend.TRITON and commit != "", "Triton previews")
+PRODUCTS = {one.name: one for one in (Product(FALLBACK_NAME), Product(FLASH_ATTN_FALLBACK), _AITER)}
 """The products by name."""
 
 OFFERED_PRODUCTS = tuple(product.name for product in PRODUCTS.values() if product.required_by is None)

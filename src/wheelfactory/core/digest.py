@@ -38,11 +38,7 @@ def folder_sha256(folder: Path) -> str:
     Hidden files do not count, as in an artifact of actions/upload-artifact.
     """
     paths = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if not path.is_dir()}
-    lines = [
-        f"{file_sha256(paths[name])}  {name}\n"
-        for name in sorted(paths)
-        if not any(part.startswith(".") for part in name.split("/"))
-    ]
+    lines = [f"{file_sha256(paths[name])}  {name}\n" for name in sorted(paths) if "/." not in f"/{name}"]
     return hashlib.sha256("".join(lines).encode()).hexdigest() if lines else ""
 
 

@@ -68,3 +68,9 @@ class VerificationError(FactoryError):
 
 class PublishError(FactoryError):
     """A change to a release would break published files, or the host refused it."""
+
+
+def as_factory_error(error: OSError) -> FactoryError:
+    """Return an error of the operating system for a user."""
+    which = str(error.filename or "while reading or writing")
+    return FactoryError(error.strerror or type(error).__name__, which, "fix the cause, then run the same command again")

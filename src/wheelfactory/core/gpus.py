@@ -10,6 +10,7 @@ import os
 import re
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -114,25 +115,18 @@ def find_override_arch(version: str) -> str | None:
     return f"gfx{match[1]}{int(match[2]):x}{int(match[3]):x}" if match else None
 
 
-def read_gpu_archs(kfd_nodes: Path) -> list[str]:
-    """Read the offload arch of each GPU from the driver's ``gfx_target_version``: 90402 is gfx942, 90010 is gfx90a."""
-    archs = []
-    for properties in kfd_node_files(kfd_nodes):
-        try:
-            text = properties.read_text(encoding="utf-8")
-        except OSError:  # EPERM: the device cgroup hides this GPU from the container (Linux, kfd_topology.c)
-            continue
+def read_driver_gpus(kfd_nodes: Path) -> Iterator[tuple[str, str]]:
+    """Yield the offload arch and the driver's properties of each GPU, in the order in which programs number GPUs.
+
+    The arch is from ``gfx_target_version``: 90402 is gfx942, 90010 is gfx90a.
+    """
+    for properties in sorted(kfd_nodes.glob("*/properties"), key=lambda path: file_numbers(path.parent.name)):
+        text = read_text(properties)  # empty if the device cgroup hides this GPU from the container (kfd_topology.c)
         match = re.search(r"^gfx_target_version (\d+)$", text, re.MULTILINE)
         number = int(match[1]) if match else 0
         # major * 10000 + minor * 100 + stepping, which is one hex digit in the name (Linux, kfd_device.c); 0 is a CPU
         if number:
-            archs.append(f"gfx{number // 10000}{number // 100 % 100}{number % 100:x}")
-    return archs
-
-
-def kfd_node_files(kfd_nodes: Path) -> list[Path]:
-    """Find the properties file of each node, in the order in which programs number GPUs: 10 after 9."""
-    return sorted(kfd_nodes.glob("*/properties"), key=lambda path: (len(path.parent.name), path.parent.name))
+            yield f"gfx{number // 10000}{number // 100 % 100}{number % 100:x}", text
 
 
 def rocm_folders(environ: Mapping[str, str], root: Path = Path("/")) -> Iterator[Path]:
@@ -141,12 +135,19 @@ def rocm_folders(environ: Mapping[str, str], root: Path = Path("/")) -> Iterator
     From ``ROCM_PATH``, ``ROCM_HOME``, the hipcc on PATH, ``/opt/rocm``, and ``/opt/rocm-*`` with the newest first.
     """
     yield from (Path(environ[name]) for name in ("ROCM_PATH", "ROCM_HOME") if environ.get(name))
-    hipcc = shutil.which("hipcc", path=environ.get("PATH", ""))
-    if hipcc:
+    if hipcc := shutil.which("hipcc", path=environ.get("PATH", "")):
         # resolved, because /usr/bin/hipcc can link into ROCm; torch locates ROCm the same way
         yield Path(hipcc).resolve().parent.parent
     yield root / "opt/rocm"
     yield from sorted((root / "opt").glob("rocm-*"), key=lambda path: file_numbers(path.name), reverse=True)
+
+
+def read_text(path: Path) -> str:
+    """Read a file of the system; empty if it is missing, or hidden from this process."""
+    with suppress(OSError):
+        # replaced, because Linux truncates long program names, possibly in mid-character
+        return path.read_text(encoding="utf-8", errors="replace")
+    return ""
 
 
 def file_numbers(name: str) -> list[int]:
@@ -156,10 +157,9 @@ def file_numbers(name: str) -> list[int]:
 
 def rocm_version(folder: Path) -> str | None:
     """``6.2.4`` from ``.info/version``, which reads ``6.2.4-120``, else from ``hipcc --version``; None without both."""
-    try:
-        text = (folder / ".info/version").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        answer = query_program([str(folder / "bin/hipcc"), "--version"], os.environ, 60)
-        text = answer.stdout.partition("HIP version:")[2]
+    text = read_text(folder / ".info/version")
+    if not text:
+        text = query_program([str(folder / "bin/hipcc"), "--version"], os.environ, 60).stdout
+        text = text.partition("HIP version:")[2]
     match = re.match(r"\s*(\d+\.\d+(?:\.\d+)?)", text)
     return match[1] if match else None

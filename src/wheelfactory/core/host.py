@@ -11,14 +11,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from wheelfactory.core.gpus import KFD_NODES, read_gpu_archs, rocm_folders, rocm_version
+from wheelfactory.core.gpus import KFD_NODES, read_driver_gpus, read_text, rocm_folders, rocm_version
 
 MIB = 1 << 20
-_CGROUP_V2_FILES = ("memory.max", "memory.current", "memory.events", r"^oom_kill (\d+)$", r"^inactive_file (\d+)$")
-_CGROUP_V1_FILES = (
-    *("memory.limit_in_bytes", "memory.usage_in_bytes", "memory.oom_control"),
-    *(r"^oom_kill (\d+)$", r"^total_inactive_file (\d+)$"),
-)
+_V2_FILES = ("memory.max", "memory.current", "memory.events", r"^inactive_file (\d+)$")
+_V1_FILES = ("memory.limit_in_bytes", "memory.usage_in_bytes", "memory.oom_control", r"^total_inactive_file (\d+)$")
+_OOM_KILL = r"^oom_kill (\d+)$"
 
 
 @dataclass(frozen=True)
@@ -29,21 +27,20 @@ class MemoryCgroup:
     limit: str
     usage: str
     events: str
-    oom_kill_pattern: str
     reclaimable_pattern: str
 
     def free_mib(self) -> int | None:
         """The memory left below the limit, in MiB; None without a limit."""
-        limit, usage = (_read_text(self.folder / name).strip() for name in (self.limit, self.usage))
+        limit, usage = (read_text(self.folder / name).strip() for name in (self.limit, self.usage))
         if not (limit.isdigit() and usage.isdigit()):  # v2 writes "max" for no limit
             return None
-        found = re.search(self.reclaimable_pattern, _read_text(self.folder / "memory.stat"), re.MULTILINE)
+        found = re.search(self.reclaimable_pattern, read_text(self.folder / "memory.stat"), re.MULTILINE)
         # inactive page cache counts as free: the kernel reclaims it before it kills a process
         return (int(limit) - int(usage) + (int(found[1]) if found else 0)) // MIB
 
     def out_of_memory_kills(self) -> int:
         """Count the processes in this cgroup that the kernel killed because memory ran out."""
-        found = re.search(self.oom_kill_pattern, _read_text(self.folder / self.events), re.MULTILINE)
+        found = re.search(_OOM_KILL, read_text(self.folder / self.events), re.MULTILINE)
         return int(found[1]) if found else 0
 
 
@@ -53,9 +50,9 @@ def memory_cgroups(cgroup: str, root: Path = Path("/sys/fs/cgroup")) -> Iterator
         number, _, rest = line.partition(":")
         controllers, _, path = rest.partition(":")
         if "memory" in controllers.split(","):
-            yield from _walk_ancestors(root / "memory", path, _CGROUP_V1_FILES)
+            yield from _walk_ancestors(root / "memory", path, _V1_FILES)
         elif number == "0":
-            yield from _walk_ancestors(root, path, _CGROUP_V2_FILES)
+            yield from _walk_ancestors(root, path, _V2_FILES)
 
 
 def _walk_ancestors(mount: Path, path: str, names: tuple[str, ...]) -> Iterator[MemoryCgroup]:
@@ -70,9 +67,9 @@ def _walk_ancestors(mount: Path, path: str, names: tuple[str, ...]) -> Iterator[
 
 def free_mib() -> int:
     """Read the memory available now, in MiB, within the cgroup limits of this process."""
-    available = re.search(r"^MemAvailable:\s+(\d+) kB$", _read_text(Path("/proc/meminfo")), re.MULTILINE)
+    available = re.search(r"^MemAvailable:\s+(\d+) kB$", read_text(Path("/proc/meminfo")), re.MULTILINE)
     machine = int(available[1]) // 1024 if available else 0
-    limited = [group.free_mib() for group in memory_cgroups(_read_text(Path("/proc/self/cgroup")))]
+    limited = [group.free_mib() for group in memory_cgroups(read_text(Path("/proc/self/cgroup")))]
     return max(0, min([machine, *(free for free in limited if free is not None)]))
 
 
@@ -82,17 +79,9 @@ def out_of_memory_kills() -> int:
     Only an increase between two calls is meaningful.
     """
     # the same kill can count in several cgroups and again for the machine
-    machine = re.search(r"^oom_kill (\d+)$", _read_text(Path("/proc/vmstat")), re.MULTILINE)
-    in_groups = sum(group.out_of_memory_kills() for group in memory_cgroups(_read_text(Path("/proc/self/cgroup"))))
+    machine = re.search(_OOM_KILL, read_text(Path("/proc/vmstat")), re.MULTILINE)
+    in_groups = sum(group.out_of_memory_kills() for group in memory_cgroups(read_text(Path("/proc/self/cgroup"))))
     return in_groups + (int(machine[1]) if machine else 0)
-
-
-def _read_text(path: Path) -> str:
-    try:
-        # Linux truncates long program names, possibly in mid-character
-        return path.read_text(errors="replace")
-    except OSError:  # this kernel lacks the file
-        return ""
 
 
 @dataclass(frozen=True)
@@ -115,11 +104,11 @@ def read_host(environ: Mapping[str, str], root: Path = Path("/")) -> Host:
         memory_gib=free_mib() / 1024,
         rocm=rocm_version(rocm) if rocm else None,
         rocm_path=rocm,
-        gpu_archs=tuple(dict.fromkeys(read_gpu_archs(root / KFD_NODES))),
+        gpu_archs=tuple(dict(read_driver_gpus(root / KFD_NODES))),
     )
 
 
 def cpu_name(cpuinfo: Path = Path("/proc/cpuinfo")) -> str | None:
     """The name of the first processor, such as ``AMD EPYC 9654 96-Core Processor``; None if the kernel gives none."""
-    found = re.search(r"^model name\s*: *(.+?) *$", _read_text(cpuinfo), re.MULTILINE)
+    found = re.search(r"^model name\s*: *(.+?) *$", read_text(cpuinfo), re.MULTILINE)
     return found[1] if found else None

@@ -5,6 +5,7 @@ Part of doctor.py, so it uses only the standard library of Python 3.9.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 InstallCommand = tuple[str, ...]
@@ -21,20 +22,14 @@ class Installer:
     reinstall_option: str
     """The option that reinstalls an installed version."""
 
-    def install_from_index(self, index: str, requirement: str) -> InstallCommand:
+    def install_from_index(self, index: str, *requirements: str, options: Sequence[str] = ()) -> InstallCommand:
         """Install from one index only."""
         # with a second index, its torch could replace the installed one
-        return (*self.install_command, self.index_option, index, requirement)
+        return (*self.install_command, *options, self.index_option, index, *requirements)
 
-    def install_torch(self, requirement: str, index: str, *, again: bool = False) -> InstallCommand:
-        """Install torch and its dependencies from PyTorch's index; with `again`, replace the installed torch."""
-        return (
-            *self.install_command,
-            *((self.reinstall_option,) if again else ()),
-            requirement,
-            self.index_option,
-            index,
-        )
+    def install_torch(self, *words: str, index: str) -> InstallCommand:
+        """Install torch and its dependencies from an index that has all of them; `words` may begin with options."""
+        return (*self.install_command, *words, self.index_option, index)
 
     def install_without_dependencies(self, *wheels: str, again: bool = False) -> InstallCommand:
         """Install only these wheels; with `again`, replace installed ones."""

@@ -8,18 +8,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import requests
-from pypi_simple import NoSuchProjectError, PyPISimple, UnsupportedContentTypeError, UnsupportedRepoVersionError
+from pypi_simple import NoSuchProjectError, PyPISimple, UnsupportedRepoVersionError
 
 from wheelfactory.core.http import http_session
 
-INDEX_ERRORS = (
-    requests.RequestException,
-    NoSuchProjectError,
-    UnsupportedContentTypeError,
-    UnsupportedRepoVersionError,
-    ValueError,  # invalid JSON, or JSON of something else
-)
-"""The exceptions of an unreachable index, and of a server that is not one."""
+INDEX_ERRORS = (requests.RequestException, NoSuchProjectError, UnsupportedRepoVersionError, ValueError)
+"""The exceptions of an unreachable index, and of a server that is not one.
+
+`ValueError` is another content type, invalid JSON, or JSON of something else.
+"""
 
 
 def package_index(url: str, environ: Mapping[str, str]) -> PyPISimple:

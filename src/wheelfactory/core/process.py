@@ -109,9 +109,8 @@ def capture(
     done = run(command, failure=failure, environ=environ, cwd=cwd, look=look)
     if done.returncode:
         tail = "\n".join((done.stdout + done.stderr).splitlines()[-LAST_LINES:])
-        raise failure(
-            "command failed", f"{shlex.join(map(str, command))} ({_describe_exit(done.returncode)})\n{tail}", hint
-        )
+        which = f"{shlex.join(map(str, command))} ({_describe_exit(done.returncode)})\n{tail}"
+        raise failure("command failed", which, hint)
     return done.stdout
 
 

@@ -95,10 +95,9 @@ def _kill_session(process: subprocess.Popen[str]) -> None:
 
 def describe_signal(number: int) -> str:
     """``killed by SIGSEGV`` for the signal that ended a program."""
-    try:
+    with suppress(ValueError):  # real-time signals have no name in `signal.Signals`
         return f"killed by {signal.Signals(number).name}"
-    except ValueError:  # real-time signals have no name in `signal.Signals`
-        return f"killed by signal {number}"
+    return f"killed by signal {number}"
 
 
 # runs on Python 3.8 and newer

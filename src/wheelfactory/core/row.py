@@ -100,11 +100,8 @@ def parse_lines(data: bytes, template: InputError) -> Iterator[tuple[InputError,
             row = _parse_object(line)
             written = row.pop("format", None)
             if _positive_integer(written) > ROW_FORMAT:
-                raise InputError(
-                    "needs a newer wheelfactory",
-                    f"{error_here.which} is of format {written}, and this one reads up to {ROW_FORMAT}",
-                    "update wheelfactory; download a doctor.py again",
-                )
+                which = f"{error_here.which} is of format {written}, and this one reads up to {ROW_FORMAT}"
+                raise InputError("needs a newer wheelfactory", which, "update wheelfactory; download a doctor.py again")
             _expect(_positive_integer(written) == ROW_FORMAT, "format", "missing or invalid", written)
             _check_row(row)
             other = first.setdefault(row["filename"], number)

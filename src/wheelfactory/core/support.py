@@ -105,8 +105,7 @@ class SupportTables:
 
         Without ``gpu`` in `choices`, the rules for GPUs are not applied.
         """
-        unknown = [axis for axis, value in choices.items() if value not in self.axes[axis]]
-        if unknown:
+        if unknown := [axis for axis, value in choices.items() if value not in self.axes[axis]]:
             return Support(Answer.DOES_NOT_WORK, tuple(self._not_listed(axis, choices[axis]) for axis in unknown))
         if self._is_possible(choices, self.tables, Answer.WORKS):
             return Support(Answer.WORKS)

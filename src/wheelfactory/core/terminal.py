@@ -16,20 +16,14 @@ from wheelfactory.core.wrap import as_printable, wrap_line
 
 THEME = Theme(
     {
-        "good": "color(28)",
-        "here": "color(30)",
+        **dict.fromkeys(("good", "bar.finished"), "color(28)"),
+        **dict.fromkeys(("here", "bar.complete", "bar.pulse", "progress.remaining"), "color(30)"),
+        **dict.fromkeys(("bar.back", "markdown.table.border"), "color(244)"),
+        **dict.fromkeys(("progress.download", "progress.elapsed"), "default"),
         "bad": "color(160)",
         "bold good": "bold color(28)",
         "bold bad": "bold color(160)",
-        "bar.back": "color(244)",
-        "bar.complete": "color(30)",
-        "bar.finished": "color(28)",
-        "bar.pulse": "color(30)",
-        "markdown.table.border": "color(244)",
         "markdown.table.header": "bold",
-        "progress.download": "default",
-        "progress.elapsed": "default",
-        "progress.remaining": "color(30)",
     }
 )
 """Styles that are readable on a light and on a dark terminal; rich's own bars have yellow times, unreadable on white.
@@ -168,11 +162,10 @@ def wrap_lines(parts: Iterable[str | TextTable], console: Console | None = None)
     """Render lines and tables: lines are wrapped between words at the width of a terminal, with a hanging indent."""
     console = console or stdout_console()
     width = console.width if is_interactive(console) else None
-    return [
-        line
-        for part in parts
-        for line in (wrap_line(as_printable(part), width) if isinstance(part, str) else table_lines(part, console))
-    ]
+    lines = []
+    for part in parts:
+        lines += wrap_line(as_printable(part), width) if isinstance(part, str) else table_lines(part, console)
+    return lines
 
 
 def _plain_lines(table: TextTable) -> Iterable[str]:

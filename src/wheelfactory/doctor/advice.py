@@ -11,7 +11,7 @@ from wheelfactory.core.support import Answer, other_ways
 from wheelfactory.core.torch_build import TorchOrigin
 from wheelfactory.doctor.facts import DoctorFacts
 from wheelfactory.doctor.fit import has_rocm_torch, may_change_torch
-from wheelfactory.doctor.gpu_match import OVERRIDE, GpuSupport, lacks_code, list_visible_gpus
+from wheelfactory.doctor.gpu_match import OVERRIDE, GpuSupport, lacks_code, visible_archs
 from wheelfactory.doctor.installed_flash_attn import is_fallback
 from wheelfactory.doctor.machine import InstalledTorch, Machine, find_major_minor, format_major_minor
 from wheelfactory.doctor.torch_checks import TRITON_VARIABLE
@@ -30,8 +30,7 @@ def machine_choices(
         found["backend"] = str(backend)
     if torch and machine.torch:
         found.update(_torch_choices(machine.torch, facts))
-    archs = dict.fromkeys(arch for arch, _ in list_visible_gpus(machine))
-    yield from [{**found, "gpu": arch} for arch in archs] or [found]
+    yield from [{**found, "gpu": arch} for arch in visible_archs(machine)] or [found]
 
 
 def _torch_choices(torch: InstalledTorch, facts: DoctorFacts) -> Mapping[str, str]:
@@ -89,7 +88,7 @@ _AOTRITON = "TORCH_ROCM_AOTRITON_ENABLE_EXPERIMENTAL"
 
 def find_notes(machine: Machine, *, changes_torch: bool) -> Iterator[str]:
     """Yield what to know once flash-attn works; `changes_torch`: whether the steps install another torch."""
-    archs = [arch for arch, _ in list_visible_gpus(machine)]
+    archs = visible_archs(machine)
     is_radeon = any(arch.startswith(("gfx11", "gfx12")) for arch in archs)
     if is_radeon and machine.environ.get(_AOTRITON) != "1":
         yield f"Tip: `export {_AOTRITON}=1` speeds up torch's own attention on {archs[0]}."
@@ -113,12 +112,12 @@ def find_notes(machine: Machine, *, changes_torch: bool) -> Iterator[str]:
 def find_ways(machine: Machine, support: Sequence[GpuSupport], facts: DoctorFacts) -> Iterator[str]:
     """Yield what its owner can do where no wheel fits, one line each."""
     known = {one.arch: one.instead for one in support}
-    for arch in dict.fromkeys(arch for arch, _ in list_visible_gpus(machine)):
+    for arch in visible_archs(machine):
         ways = known.get(arch, other_ways(arch)) or (other_ways(arch) if lacks_code(machine) else ())
         yield from (f"Instead, for {arch}: {way}" for way in ways)
     torch = machine.torch
     if torch and torch.hip is None and not machine.gpus:
         yield f"Instead, without an AMD GPU: {other_ways('')[0]}"
-    have = torch.minor if torch else None
-    if torch and have and not may_change_torch(machine) and have not in {known.torch for known in facts.torches[1:]}:
+    has_wheel = machine.torch_minor in (None, *(known.torch for known in facts.torches[1:]))
+    if not may_change_torch(machine) and not has_wheel:
         yield "Instead: keep your torch, and make a new environment with a torch that has a wheel."

@@ -6,6 +6,7 @@ Part of doctor.py, so it uses only the standard library of Python 3.9.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 
 from wheelfactory.core.cell import AITER_NAME, local_version
 from wheelfactory.core.errors import InputError
@@ -25,10 +26,9 @@ _RELEASES = "https://github.com/ROCm/aiter/releases"
 
 def uses_aiter(installed: InstalledFlashAttn) -> bool:
     """Whether the installed flash-attn is a wheel of this factory that takes its kernels from aiter."""
-    try:
+    with suppress(InputError):
         return Label.parse(local_version(installed.version)).uses_aiter
-    except InputError:
-        return False
+    return False
 
 
 def format_aiter(version: str) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +17,7 @@ from typing import Any
 
 from wheelfactory.core.cell import AITER_NAME
 from wheelfactory.core.errors import InputError
-from wheelfactory.core.gpus import KFD_NODES, file_numbers, kfd_node_files, read_gpu_archs, rocm_folders, rocm_version
+from wheelfactory.core.gpus import KFD_NODES, file_numbers, read_driver_gpus, read_text, rocm_folders, rocm_version
 from wheelfactory.core.query import query_program
 from wheelfactory.doctor.aiter_checks import FORMER_NAME
 from wheelfactory.doctor.installed_flash_attn import find_foreign, read_flash_attn
@@ -156,7 +156,7 @@ def find_extra_index(environ: Mapping[str, str]) -> str:
     if environ.get("PIP_EXTRA_INDEX_URL"):
         return "PIP_EXTRA_INDEX_URL"
     files = (Path(environ.get("HOME", "/")) / name for name in (".config/pip/pip.conf", ".pip/pip.conf"))
-    return next((str(path) for path in files if re.search(r"^\s*extra-index-url", _text_of(path), re.MULTILINE)), "")
+    return next((str(path) for path in files if re.search(r"^\s*extra-index-url", read_text(path), re.MULTILINE)), "")
 
 
 def read_torch(executable: str, version: str, probe: str, environ: Mapping[str, str], seconds: float) -> InstalledTorch:
@@ -168,12 +168,11 @@ def read_torch(executable: str, version: str, probe: str, environ: Mapping[str, 
     answers = answer.answers
     if "torch" not in answers:
         return InstalledTorch(version, error=answer.last_line or "the process ended without output")
+    same: dict[str, Any] = {name: answers.get(name) for name in ("hip", "cuda", "cxx11_abi", "sees_gpu", "rocm")}
     return InstalledTorch(
         version or answers["torch"],
-        **{name: answers[name] for name in ("hip", "cuda", "cxx11_abi")},
-        sees_gpu=answers.get("sees_gpu"),
+        **same,
         archs=tuple(gpu["arch"] for gpu in answers.get("gpus", ()) if answers["hip"] and gpu["arch"]),
-        rocm=answers.get("rocm"),
         arch_list=tuple(answers.get("arch_list", ())) if answers["hip"] else (),
         gpu_error=answer.last_line if "sees_gpu" not in answers else "",
         libraries=answers.get("libraries") or "",
@@ -185,28 +184,22 @@ def read_gpus(root: Path, rocm_path: str | None, environ: Mapping[str, str]) -> 
 
     An unknown name is empty.
     """
-    archs = read_gpu_archs(root / KFD_NODES)
-    if archs:
-        names = list(_driver_names(root))
-        return tuple(archs), tuple(names if len(names) == len(archs) else [""] * len(archs))
-    # WSL has no KFD driver, so only the tools list GPUs there. rocminfo prints the name of each agent, then one or two
-    # lines below it the marketing name.
-    agents = re.compile(r"^\s*Name:\s*(gfx[0-9a-f]+)\s*$(?:(?!^\s*Name:).)*?Marketing Name:([^\n]*)", re.M | re.S)
-    found = [(arch, name.strip()) for arch, name in agents.findall(_tool("rocminfo", rocm_path, environ))]
+    found = [(arch, _product_name(root, properties)) for arch, properties in read_driver_gpus(root / KFD_NODES)]
+    if not found:
+        # WSL has no KFD driver, so only the tools list GPUs there. rocminfo prints the name of each agent, then one or
+        # two lines below it the marketing name.
+        agents = re.compile(r"^\s*Name:\s*(gfx[0-9a-f]+)\s*$(?:(?!^\s*Name:).)*?Marketing Name:([^\n]*)", re.M | re.S)
+        found = [(arch, name.strip()) for arch, name in agents.findall(_tool("rocminfo", rocm_path, environ))]
     if not found:
         listed = _tool("rocm_agent_enumerator", rocm_path, environ).split()
         found = [(arch, "") for arch in listed if arch.startswith("gfx") and arch != "gfx000"]  # gfx000 is a CPU
     return tuple(arch for arch, _ in found), tuple(name for _, name in found)
 
 
-def _driver_names(root: Path) -> Iterator[str]:
-    """Yield the driver's product name of each GPU, in the order of `read_gpu_archs`."""
-    for node in kfd_node_files(root / KFD_NODES):
-        text = _text_of(node)
-        if re.search(r"^gfx_target_version [1-9]", text, re.MULTILINE):
-            minor = re.search(r"^drm_render_minor (\d+)$", text, re.MULTILINE)
-            device = root / f"sys/class/drm/renderD{minor[1] if minor else 0}/device"
-            yield _text_of(device / "product_name").strip()
+def _product_name(root: Path, properties: str) -> str:
+    """Return the driver's product name of the GPU with these properties."""
+    minor = re.search(r"^drm_render_minor (\d+)$", properties, re.MULTILINE)
+    return read_text(root / f"sys/class/drm/renderD{minor[1] if minor else 0}/device/product_name").strip()
 
 
 def _tool(name: str, rocm_path: str | None, environ: Mapping[str, str]) -> str:
@@ -245,11 +238,11 @@ def find_container(root: Path, environ: Mapping[str, str]) -> str | None:
         ("apptainer", environ.get("APPTAINER_CONTAINER") or environ.get("SINGULARITY_CONTAINER")),
         ("podman", (root / "run/.containerenv").exists()),
         ("docker", (root / ".dockerenv").exists()),
-        ("wsl", "microsoft" in _text_of(root / "proc/sys/kernel/osrelease").lower()),
-        ("lxc", "lxcfs " in _text_of(root / "proc/self/mounts")),
+        ("wsl", "microsoft" in read_text(root / "proc/sys/kernel/osrelease").lower()),
+        ("lxc", "lxcfs " in read_text(root / "proc/self/mounts")),
     )
     # systemd's conventions, used by lxc and nspawn
-    other = environ.get("container") or _text_of(root / "run/systemd/container").strip() or None
+    other = environ.get("container") or read_text(root / "run/systemd/container").strip() or None
     return next((kind for kind, is_marked in markers if is_marked), other)
 
 
@@ -271,10 +264,3 @@ def _group_name(number: int) -> str:
     with suppress(KeyError):
         return grp.getgrgid(number).gr_name
     return str(number)
-
-
-def _text_of(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8", errors="replace")
-    except OSError:  # missing, or hidden from this container
-        return ""

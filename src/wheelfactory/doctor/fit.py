@@ -90,10 +90,7 @@ def find_fit(
     flash_attn: str | None = None,
 ) -> Fit:
     """Match the flash-attn wheels, limited to `backend` and the release `flash_attn` if given."""
-    judged = [
-        JudgedWheel(wheel, tuple(torch_reasons(wheel, machine, facts)), tuple(other_reasons(wheel, machine, facts)))
-        for wheel in _candidates(wheels, backend, flash_attn)
-    ]
+    judged = [_judge(wheel, machine, facts) for wheel in _candidates(wheels, backend, flash_attn)]
     fitting = sorted((one.wheel for one in judged if not one.reasons), key=partial(_preference, machine, facts))
     # the sort is stable: the best stays first among equals
     misses = sorted((one for one in judged if one.reasons), key=lambda one: len(one.reasons))
@@ -113,18 +110,17 @@ def find_fit(
     return replace(fit, fallbacks=find_fallbacks(wheels, machine, facts))
 
 
+def _judge(wheel: PublishedWheel, machine: Machine, facts: DoctorFacts) -> JudgedWheel:
+    return JudgedWheel(wheel, tuple(torch_reasons(wheel, machine, facts)), tuple(other_reasons(wheel, machine, facts)))
+
+
 def _candidates(
     wheels: Iterable[PublishedWheel], backend: Backend | None, flash_attn: str | None
 ) -> list[PublishedWheel]:
     """Return the flash-attn wheels that were asked for, the best first."""
-    found = [
-        wheel
-        for wheel in wheels
-        if wheel.project == FLASH_ATTN_NAME
-        and wheel.label
-        and backend in (None, wheel.label.backend)
-        and flash_attn in (None, public_version(wheel.version), wheel.version)
-    ]
+    labelled = (wheel for wheel in wheels if wheel.project == FLASH_ATTN_NAME and wheel.label)
+    asked = (wheel for wheel in labelled if backend in (None, wheel.built.backend))
+    found = [wheel for wheel in asked if flash_attn in (None, public_version(wheel.version), wheel.version)]
     found.sort(key=lambda wheel: wheel.filename, reverse=True)  # the newest Python first among equals
     return sorted(found, key=lambda wheel: best_first_key(*_published(wheel)))
 

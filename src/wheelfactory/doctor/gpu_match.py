@@ -41,8 +41,8 @@ class GpuSupport:
 
 def judge_gpus(machine: Machine, facts: DoctorFacts) -> tuple[GpuSupport, ...]:
     """Return the answers for each kind of visible GPU that the matrix knows."""
-    archs = dict.fromkeys(arch for arch, _ in list_visible_gpus(machine))
-    return tuple(_judge_arch(arch, facts.support) for arch in archs if arch in facts.support.axes["gpu"])
+    known = facts.support.axes["gpu"]
+    return tuple(_judge_arch(arch, facts.support) for arch in visible_archs(machine) if arch in known)
 
 
 def _judge_arch(arch: str, tables: SupportTables) -> GpuSupport:
@@ -54,8 +54,7 @@ def _judge_arch(arch: str, tables: SupportTables) -> GpuSupport:
 
 def lacks_code(machine: Machine) -> tuple[str, ...]:
     """Return the visible GPUs if the installed torch says that it has code for none of them; otherwise nothing."""
-    archs = tuple(dict.fromkeys(arch for arch, _ in list_visible_gpus(machine)))
-    listed = machine.torch.arch_list if machine.torch else ()
+    archs, listed = visible_archs(machine), machine.torch.arch_list if machine.torch else ()
     return archs if listed and not set(archs) & set(listed) else ()
 
 
@@ -87,8 +86,7 @@ def gpu_support(wheel: PublishedWheel, arch: str, machine: Machine, facts: Docto
 def _matching_torch(wheel: PublishedWheel, machine: Machine) -> InstalledTorch | None:
     """Return the installed torch for ROCm, if it has the minor version of the wheel."""
     torch = machine.torch
-    is_wanted = torch and torch.hip and torch.minor == wheel.built.torch
-    return torch if is_wanted else None
+    return torch if torch and torch.hip and torch.minor == wheel.built.torch else None
 
 
 def gpu_warnings(wheel: PublishedWheel, machine: Machine, facts: DoctorFacts) -> Iterator[str]:
@@ -141,9 +139,13 @@ def missing_archs(wheel: PublishedWheel, machine: Machine, facts: DoctorFacts) -
 def format_gpu(arch: str, name: str = "") -> str:
     """Return a GPU for a message: its arch, and its product name if the driver has one, or some names of the arch."""
     known = product_names(arch).split(", ")
-    some = ", ".join(known[:_MOST_NAMES]) + " ..." * (len(known) > _MOST_NAMES)
-    product = name or some
+    product = name or ", ".join(known[:_MOST_NAMES]) + " ..." * (len(known) > _MOST_NAMES)
     return f"{arch} ({product})" if product else arch
+
+
+def visible_archs(machine: Machine) -> tuple[str, ...]:
+    """Return the offload arch of each kind of GPU that programs can use."""
+    return tuple(dict(list_visible_gpus(machine)))
 
 
 def list_visible_gpus(machine: Machine) -> list[tuple[str, str]]:
@@ -153,16 +155,13 @@ def list_visible_gpus(machine: Machine) -> list[tuple[str, str]]:
     similar variables, and HSA_OVERRIDE_GFX_VERSION. Source: the ROCm and HIP documentation of these variables.
     """
     names = [*machine.gpu_names, *[""] * len(machine.gpus)]
-    products = dict(zip(machine.gpus, names))  # noqa: B905 (its argument is of Python 3.10)
+    seen = list(zip(machine.gpus, names))  # noqa: B905 (its argument is of Python 3.10)
     if machine.torch and machine.torch.archs:
-        return [(arch, products.get(arch, "")) for arch in machine.torch.archs]
-    seen = [(arch, names[number]) for number, arch in enumerate(machine.gpus)]
+        return [(arch, dict(seen).get(arch, "")) for arch in machine.torch.archs]
     rocr, hip, cuda = (machine.environ.get(name, "") for name in _VISIBLE)
     for chosen in (rocr, hip or cuda):
         # a UUID hides GPUs too, but the driver's files do not show which
         if re.fullmatch(r"\s*\d{1,4}\s*(?:,\s*\d{1,4}\s*)*", chosen, re.ASCII):
             seen = [seen[place] for place in map(int, chosen.split(",")) if place < len(seen)]
     arch = find_override_arch(machine.environ.get(OVERRIDE, ""))
-    if arch:
-        return [(arch, f"{name or own}, overridden by {OVERRIDE}") for own, name in seen]
-    return seen
+    return [(arch, f"{name or own}, overridden by {OVERRIDE}") for own, name in seen] if arch else seen

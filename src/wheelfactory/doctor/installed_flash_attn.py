@@ -58,8 +58,7 @@ def read_flash_attn(python: str, environ: Mapping[str, str], seconds: float = 60
     A crash, or an import that takes longer than `seconds`, counts as an import error.
     """
     with suppress(InputError, OSError, ValueError, KeyError):  # the last three: unreadable metadata
-        found = _of_metadata(find_packages([python], environ, seconds, ["flash_attn"]))
-        if found:
+        if found := _of_metadata(find_packages([python], environ, seconds, ["flash_attn"])):
             archs, has_code = read_extension_code(Path(found.extension)) if found.extension else ((), None)
             error = find_import_error(python, environ, seconds, has_extension=found.extension is not None)
             return replace(found, extension_archs=archs, has_device_code=has_code, error=error)
@@ -104,6 +103,7 @@ def _of_metadata(packages: Packages) -> InstalledFlashAttn | None:
     record: object = None
     with suppress(ValueError):
         record = parse_json(dist.read_text("wheelfactory.json") or "{}")
+    is_shadowed = Path("flash_attn/__init__.py").is_file() and Path.cwd().resolve() != folder
     return InstalledFlashAttn(
         version=dist.version or "",
         location=str(folder),
@@ -114,9 +114,7 @@ def _of_metadata(packages: Packages) -> InstalledFlashAttn | None:
         stray_modules=tuple(str(path) for path in compiled if path not in own),
         other_installs=tuple(f"{version} in {where}" for where, version in list(found)[1:]),
         missing_requirements=tuple(name for name in sorted(names) if not _is_there(name, packages)),
-        shadowing_dir=str(Path.cwd())
-        if Path("flash_attn/__init__.py").is_file() and Path.cwd().resolve() != folder
-        else "",
+        shadowing_dir=str(Path.cwd()) if is_shadowed else "",
     )
 
 
@@ -210,8 +208,7 @@ def find_build_torch(installed: InstalledFlashAttn) -> tuple[tuple[int, int], st
     torch = _toolchain(installed).get("torch")
     if isinstance(torch, str) and find_major_minor(torch):
         return find_major_minor(torch) or (0, 0), "build record"
-    named = _LABEL_TORCH.search(_local(installed))
-    if named:
+    if named := _LABEL_TORCH.search(_local(installed)):
         return (int(named[1]), int(named[2])), "label"
     pins = [match for match in map(_TORCH_PIN.match, installed.requires) if match]
     return ((int(pins[0][1]), int(pins[0][2])), "requirements") if pins else None

@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from http.client import HTTPException, HTTPMessage
 from pathlib import Path
 from typing import IO
 from urllib.error import HTTPError, URLError
 from urllib.parse import unquote, urlsplit
-from urllib.request import (
-    HTTPDefaultErrorHandler,
-    HTTPErrorProcessor,
-    HTTPHandler,
-    HTTPRedirectHandler,
-    HTTPSHandler,
-    OpenerDirector,
-    ProxyHandler,
-    Request,
-    url2pathname,
-)
+from urllib.request import HTTPRedirectHandler, Request, build_opener, url2pathname
 
 from wheelfactory.core.deadline import DOWNLOAD_TIMEOUT_S, call_within
 from wheelfactory.core.errors import InputError
@@ -63,10 +54,9 @@ def resolve_site(site: str) -> ManifestSource:
 
 
 def _is_address(site: str) -> bool:
-    try:
+    with suppress(ValueError):  # for brackets without an IPv6 address
         return urlsplit(site).scheme in ("http", "https", "file") and "/" in site
-    except ValueError:  # for brackets without an IPv6 address
-        return False
+    return False
 
 
 def read_manifest_bytes(source: ManifestSource) -> bytes:
@@ -94,7 +84,7 @@ def _unreadable(source: ManifestSource, why: str) -> InputError:
 
 
 class _SafeRedirects(HTTPRedirectHandler):
-    """Refuses redirects from https to http.
+    """Follows redirects to https, and from http to http; urllib itself refuses files.
 
     The manifest holds the digests that wheels are checked against, so it must not be changed in transit.
     """
@@ -102,8 +92,8 @@ class _SafeRedirects(HTTPRedirectHandler):
     def redirect_request(
         self, req: Request, fp: IO[bytes], code: int, msg: str, headers: HTTPMessage, newurl: str
     ) -> Request | None:
-        """Follow a redirect. Raises URLError for one from https to anything else."""
-        if req.type == "https" and urlsplit(newurl).scheme != "https":
+        """Follow a redirect. Raises URLError for one to anything but https, or http from http."""
+        if urlsplit(newurl).scheme not in ("https", req.type):
             raise URLError(f"redirected to {newurl}, which is not https")
         return super().redirect_request(req, fp, code, msg, headers, newurl)
 
@@ -113,16 +103,9 @@ class _SafeRedirects(HTTPRedirectHandler):
 
 
 def _download(address: str) -> bytes:
-    # not `build_opener`, which adds FTP and would open local files that a server redirects to
-    opener = OpenerDirector()
-    for handler in (
-        *(ProxyHandler(), HTTPHandler(), HTTPSHandler(), _SafeRedirects()),
-        *(HTTPErrorProcessor(), HTTPDefaultErrorHandler()),
-    ):
-        opener.add_handler(handler)
     headers = {"User-Agent": "wheelfactory-doctor", "Cache-Control": "no-cache"}
-    request = Request(address, headers=headers)  # noqa: S310 (the handlers above support only http and https)
-    with opener.open(request, timeout=READ_TIMEOUT_S) as response:
+    request = Request(address, headers=headers)  # noqa: S310 (`read_manifest_bytes` passes only http and https)
+    with build_opener(_SafeRedirects()).open(request, timeout=READ_TIMEOUT_S) as response:
         length = response.headers.get("Content-Length")
         return _bounded(response, int(length) if length else None)
 

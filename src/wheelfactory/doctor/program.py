@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from wheelfactory.core.cell import Backend
-from wheelfactory.core.errors import DONE, FAILED, FactoryError, InputError
+from wheelfactory.core.errors import DONE, FAILED, FactoryError, InputError, as_factory_error
 from wheelfactory.core.installer import InstallCommand
 from wheelfactory.core.published import MANIFEST_NAME
 from wheelfactory.core.wrap import as_printable, write_lines, write_message
@@ -161,9 +161,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except FactoryError as error:
         return _fail_with(error)
     except OSError as error:
-        which = error.filename or "while reading or writing"
-        hint = "fix this and run the same command again"
-        return _fail_with(FactoryError(error.strerror or type(error).__name__, str(which), hint))
+        return _fail_with(as_factory_error(error))
     return code
 
 
@@ -193,8 +191,7 @@ def install_best(
     if not _confirm(report):
         show("Nothing was installed.")
         return FAILED
-    code = subprocess.call(command, env=dict(environ))
-    if code:
+    if code := subprocess.call(command, env=dict(environ)):
         raise FactoryError("the installation failed", f"{command[0]} exited with code {code}", "read its output above")
     installed = read_flash_attn(report.machine.python.executable, environ, IMPORT_TIMEOUT_S)
     if installed is None:

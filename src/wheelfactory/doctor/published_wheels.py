@@ -90,18 +90,16 @@ def _wheel(row: Mapping[str, Any], base: str, place: InputError) -> PublishedWhe
     if names_local_file(url, base):
         raise InputError(place.what, f"{place.which}: url: a file on another machine", place.hint)
     same = ("project", "version", "filename", "sha256", "size", "requires_python", "published")
+    values = {name: row[name] for name in same}
+    values |= {name: row.get(name) for name in ("yanked", "cxx11_abi", "glibc")}
+    values |= {name: tuple(row.get(name, ())) for name in ("torch_symbols", "other_torches")}
     return PublishedWheel(
-        **{name: row[name] for name in same},
+        **values,
         url=wheel_url(row["filename"], url, base).replace("+", "%2B"),
-        yanked=row.get("yanked"),
         cell=None if cell is None else Cell.parse(cell),
         label=None if label is None else Label.parse(label),
         archs=tuple(row.get("offload_archs", ())),
-        cxx11_abi=row.get("cxx11_abi"),
-        glibc=row.get("glibc"),
         gates=tuple((gate["gate"], gate["status"]) for gate in row.get("gates", ())),
-        torch_symbols=tuple(row.get("torch_symbols", ())),
-        other_torches=tuple(row.get("other_torches", ())),
         verified_on=sort_proved_archs(_proved_archs(row)),
     )
 

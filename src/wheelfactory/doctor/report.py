@@ -238,10 +238,11 @@ def with_remedies(report: DoctorReport) -> DoctorReport:
     if report.fit is None:
         advice = "run the doctor with the address of a site, and it names the wheel"
     torch = "install the torch of the steps" if report.fit is None and report.steps else advice
-    diagnoses = (
-        replace(one, remedy=one.remedy.replace(INSTALL_MATCHING_WHEEL, advice).replace(INSTALL_TORCH, torch))
-        for one in report.diagnoses
-    )
+
+    def complete(remedy: str) -> str:
+        return remedy.replace(INSTALL_MATCHING_WHEEL, advice).replace(INSTALL_TORCH, torch)
+
+    diagnoses = (replace(one, remedy=complete(one.remedy)) for one in report.diagnoses)
     next_step = advice if report.offers else "no wheel of this site fits"
     steps = (replace(step, title=step.title.replace(INSTALL_MATCHING_WHEEL, next_step)) for step in report.steps)
     return replace(report, diagnoses=tuple(diagnoses), steps=tuple(steps))

@@ -15,7 +15,7 @@ FORMAT = 4
 
 def as_json(report: DoctorReport, error: FactoryError | None = None) -> dict[str, object]:
     """Return the document; `error` is why the manifest could not be read."""
-    fit = report.fit
+    misses = report.fit.near_misses if report.fit else ()
     return {
         "format": FORMAT,
         "machine": asdict(report.machine),
@@ -34,9 +34,7 @@ def as_json(report: DoctorReport, error: FactoryError | None = None) -> dict[str
             }
             for offer in report.offers
         ],
-        "near_misses": [
-            {**_wheel_json(miss.wheel), "reasons": list(miss.reasons)} for miss in (fit.near_misses if fit else ())
-        ],
+        "near_misses": [{**_wheel_json(miss.wheel), "reasons": list(miss.reasons)} for miss in misses],
         "torch": _named("wheel", report.torch),
         "fallback": _named("filename", report.fallback),
         "refused_options": list(report.refused),

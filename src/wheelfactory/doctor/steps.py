@@ -83,8 +83,7 @@ def torch_command(installer: Installer, torch: str, rocm: str, machine: Machine,
     # the local version matters: pip would accept an installed CUDA build for a plain torch==2.9.1
     beside = [name for name in ("torchvision", "torchaudio") if name in machine.packages]
     upgrade = ("--upgrade",) if beside else ()
-    options = (*upgrade, f"torch=={torch}+rocm{rocm}", *beside, installer.index_option, facts.indexes[rocm])
-    return (*installer.install_command, *options)
+    return installer.install_torch(*upgrade, f"torch=={torch}+rocm{rocm}", *beside, index=facts.indexes[rocm])
 
 
 def torch_step(target: Target, torch: str, rocm: str, machine: Machine, facts: DoctorFacts) -> Step:
@@ -104,9 +103,9 @@ def wheel_step(target: Target, wheels: Sequence[PublishedWheel], site: str, *, a
     if not site:
         command = exact_commands(target.executable, wheels, again=again)[0 if target.has_pip else 1]
     elif again:  # the index lacks torch, which --force-reinstall would reinstall too
-        options = ("--no-deps", target.installer.reinstall_option, target.installer.index_option, index)
+        options = ("--no-deps", target.installer.reinstall_option)
         missing = (f"{one.project}=={one.version}" for one in needed)  # --no-deps would leave them out
-        command = (*target.installer.install_command, *options, *missing, requirement)
+        command = target.installer.install_from_index(index, *missing, requirement, options=options)
     return Step("Install the matching wheel:", (shlex.join(command),))
 
 
@@ -122,8 +121,8 @@ def fallback_steps(target: Target, wheels: Sequence[PublishedWheel], site: str) 
     for number, wheel in enumerate(wheels):
         command = exact_commands(target.executable, (wheel,), again=False)[0 if target.has_pip else 1]
         if site and len(wheels) == len(titles):
-            options = ("--no-deps", target.installer.index_option, f"{site}{index_path(FALLBACK_INDEX)}/")
-            command = (*target.installer.install_command, *options, wheel.project)
+            index = f"{site}{index_path(FALLBACK_INDEX)}/"
+            command = target.installer.install_from_index(index, wheel.project, options=("--no-deps",))
         yield Step(titles[number], (shlex.join(command),))
 
 

@@ -94,10 +94,10 @@ def _reinstall_torch(machine: Machine, torch: InstalledTorch, facts: DoctorFacts
     if torch.origin is TorchOrigin.AMD_NIGHTLY:
         return f"install torch and its ROCm packages (rocm-sdk-core, rocm-sdk-libraries) of the same day, from {index}"
     if torch.origin is TorchOrigin.NIGHTLY and index:
-        options = ("--pre", installer.reinstall_option, "torch", installer.index_option, index)
-        return f"it is a nightly; install another day's: `{shlex.join((*installer.install_command, *options))}`"
+        another = installer.install_torch("--pre", installer.reinstall_option, "torch", index=index)
+        return f"it is a nightly; install another day's: `{shlex.join(another)}`"
     if index:
-        again = installer.install_torch(f"torch=={torch.version}", index, again=True)
+        again = installer.install_torch(installer.reinstall_option, f"torch=={torch.version}", index=index)
         return f"reinstall it: `{shlex.join(again)}`"
     return f"reinstall it from where it came; for the full error: `{debug_command(machine, *code)}`"
 
@@ -113,10 +113,10 @@ def _from_own_index(machine: Machine, facts: DoctorFacts, requirement: str) -> s
     """Return how to install a package that belongs to the installed torch; torch and flash-attn stay."""
     installer = choose_installer(machine)
     index = find_own_index(machine.torch.version, facts.indexes) if machine.torch else None
-    command = (*installer.install_command, "--no-deps", installer.reinstall_option)
     if index:
-        return shlex.join((*command, installer.index_option, index, requirement))
-    where = f"add its index to `{shlex.join((*command, requirement))}`"
+        options = ("--no-deps", installer.reinstall_option)
+        return shlex.join(installer.install_from_index(index, requirement, options=options))
+    where = f"add its index to `{shlex.join(installer.install_without_dependencies(requirement, again=True))}`"
     return f"keep torch, and install {requirement} from where this torch came: {where}"
 
 
@@ -137,8 +137,7 @@ def check_companions(machine: Machine, facts: DoctorFacts) -> Iterator[Diagnosis
     index, installer = find_own_index(torch.version, facts.indexes), choose_installer(machine)
     remedy = f"install {' and '.join(wrong)} from where this torch came"
     if index:
-        options = ("--upgrade", f"torch=={torch.version}", *wrong, installer.index_option, index)
-        remedy = shlex.join((*installer.install_command, *options))
+        remedy = shlex.join(installer.install_torch("--upgrade", f"torch=={torch.version}", *wrong, index=index))
     if wrong:
         yield Diagnosis("torchvision of another torch", what, remedy)
 

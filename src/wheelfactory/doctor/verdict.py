@@ -13,7 +13,7 @@ from wheelfactory.core.torch_build import TorchOrigin
 from wheelfactory.doctor.diagnosis import INSTALL_MATCHING_WHEEL, INSTALL_TORCH, Diagnosis
 from wheelfactory.doctor.facts import DoctorFacts
 from wheelfactory.doctor.fit import Fit, JudgedWheel
-from wheelfactory.doctor.gpu_match import format_gpu, gpu_warnings, list_visible_gpus
+from wheelfactory.doctor.gpu_match import format_gpu, gpu_warnings, list_visible_gpus, visible_archs
 from wheelfactory.doctor.installed_flash_attn import is_fallback
 from wheelfactory.doctor.machine import Machine, find_major_minor
 from wheelfactory.doctor.published_wheels import PublishedWheel
@@ -117,8 +117,7 @@ def find_verdict(
         return Verdict(VerdictKind.KEEP, line)
     if unsupported:
         return Verdict(VerdictKind.CANNOT, f"Cannot, because {unsupported[0].what}.")
-    first = next(filter(needs_own_fix, diagnoses), None)
-    if first:
+    if first := next(filter(needs_own_fix, diagnoses), None):
         keep = f"; keep {installed}" if installed and not installed.error else ""
         return Verdict(VerdictKind.FIX, f"Fix this first: {first.what}{keep}")
     if fit is None:
@@ -140,7 +139,7 @@ def name_wheel(wheel: PublishedWheel) -> str:
 
 
 def _on_gpus(machine: Machine) -> str:
-    archs = dict.fromkeys(arch for arch, _ in list_visible_gpus(machine))
+    archs = visible_archs(machine)
     return f" on {', '.join(archs)}" if archs else ""
 
 
@@ -153,16 +152,14 @@ def _why_none(machine: Machine, diagnoses: Sequence[Diagnosis], fit: Fit, wanted
         known = ", ".join(name for name in facts.support.axes["flash-attn"])
         return f"this site has no wheel of {' with '.join(asked) or 'flash-attn'}; the matrix has {known}"
     unknown = [format_gpu(*gpu) for gpu in gpus if gpu[0] not in facts.support.axes["gpu"]]
-    code = next((one.what for one in diagnoses if one.name == "no code in torch"), None)
-    if code:
+    if code := next((one.what for one in diagnoses if one.name == "no code in torch"), None):
         return f"{code}, and no torch of the matrix with a wheel has; AMD does not support it"
     if unknown and len(unknown) == len(gpus):
         return f"no wheel supports {', '.join(unknown)}, which this factory does not know"
     judged = [facts.support.find_support({"gpu": arch, "backend": Backend.TRITON.value}) for arch, _ in gpus]
     if torch is None and judged and all(one.answer is Answer.DOES_NOT_WORK for one in judged):
         return judged[0].reasons[0]
-    have = torch.minor if torch else None
-    built = {miss.wheel.built.torch for miss in fit.near_misses}
+    have, built = machine.torch_minor, {miss.wheel.built.torch for miss in fit.near_misses}
     if torch and have and have not in built:
         origin = torch.origin
         what = "" if origin in (TorchOrigin.PYTORCH, TorchOrigin.OTHER) else f", {origin.value}"

@@ -165,24 +165,18 @@ class _Reader:
         if kind is None or (state is None and command is None):
             if not self.lines:
                 raise InputError("empty log", name, "pass the output of the build: stdout and stderr together")
-            raise InputError(
-                "nothing about flash-attn in this text",
-                f"{name} ({count_text(self.lines, 'line')})",
-                "pass the output of a build (pip install -v), an installer, an import, a GPU or a container",
-            )
+            hint = "pass the output of a build (pip install -v), an installer, an import, a GPU or a container"
+            which = f"{name} ({count_text(self.lines, 'line')})"
+            raise InputError("nothing about flash-attn in this text", which, hint)
         return BuildLog(
+            **{name: getattr(self, name) for name in ("failed_objects", "jobs", "torch", "no_ninja", "ccache")},
             kind=kind,
             state=state or COMMAND,
             line_count=self.lines,
             progress=progress,
             command=command,
             cause=cause if state == FAILED else None,
-            failed_objects=self.failed_objects,
-            jobs=self.jobs,
             archs=archs,
-            torch=self.torch,
-            no_ninja=self.no_ninja,
-            ccache=self.ccache,
             is_cuda=is_cuda,
         )
 

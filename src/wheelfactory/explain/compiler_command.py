@@ -80,9 +80,7 @@ def find_compiler_command(line: str) -> CompilerCommand | None:
     if words[at].endswith("nvcc"):
         arguments = tuple(_join_values(arguments))
     source = next((word for word in arguments if word.endswith(_SOURCES) and not word.startswith("-")), "")
-    if not source:
-        return None
-    return _parse_arguments(words[at], tuple(words[:at]), source, arguments)
+    return _parse_arguments(words[at], tuple(words[:at]), source, arguments) if source else None
 
 
 def _join_values(words: Iterable[str]) -> Iterator[str]:
@@ -109,8 +107,7 @@ def _parse_arguments(compiler: str, launcher: tuple[str, ...], source: str, word
         elif option:
             archs += (name for names in _CUDA_CODE.findall(option) for name in names if name)
             text = option + value if option in ("-D", "-U") else f"{option} {value}".rstrip()
-            known = glossary().find_flag_meaning(text)
-            if known:
+            if known := glossary().find_flag_meaning(text):
                 flags.setdefault(text, Flag(text, *known))
             else:
                 unknown.setdefault(text)

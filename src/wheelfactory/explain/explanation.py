@@ -123,8 +123,7 @@ def _cuda_reasons(command: CompilerCommand) -> Iterator[str]:
     yield "the compiler is nvcc: this builds for NVIDIA GPUs; times are predicted for ROCm only"
     if len(command.archs) > 1:
         yield f"each source is compiled {len(command.archs)} times, once per arch ({', '.join(command.archs)})"
-    threads = next((word.partition("=")[2] for word in command.arguments if word.startswith("--threads=")), "")
-    if threads:
+    if threads := next((word.partition("=")[2] for word in command.arguments if word.startswith("--threads=")), ""):
         yield f"each nvcc uses {threads} threads (NVCC_THREADS={threads}); with 4 threads it needs 8 to 9 GB of memory"
 
 
@@ -153,17 +152,14 @@ def _advice(build_log: BuildLog, remaining: RemainingTime | None) -> Iterator[st
         yield "or install one of flash-attn's own wheels for CUDA, which its releases on GitHub have"
         yield f"on an AMD GPU? {symptom_table().remedies['torch for ROCm']}"
     if remaining and remaining.archs > 1:
-        yield (
-            f"compile only for your GPU, for example GPU_ARCHS={build_log.archs[0]} "
-            "(PYTORCH_ROCM_ARCH for wheelfactory; setup.py ignores that)"
-        )
+        example = f"GPU_ARCHS={build_log.archs[0]} (PYTORCH_ROCM_ARCH for wheelfactory; setup.py ignores that)"
+        yield f"compile only for your GPU, for example {example}"
     if build_log.no_ninja:
         yield "run `pip install ninja` in the build environment"
     if remaining and not build_log.cause:
-        yield (
-            f"set MAX_JOBS to the free memory in GiB / {GIB_PER_COMPILE}, at most the number of cores; "
-            f"{remaining.jobs} jobs need {remaining.jobs * GIB_PER_COMPILE:.0f} GiB (measured with Debian's compiler)"
-        )
+        gib = remaining.jobs * GIB_PER_COMPILE
+        needed = f"{remaining.jobs} jobs need {gib:.0f} GiB (measured with Debian's compiler)"
+        yield f"set MAX_JOBS to the free memory in GiB / {GIB_PER_COMPILE}, at most the number of cores; {needed}"
     if condition := _runaway_condition(build_log):
         yield f'if {condition}: `export HIPCC_COMPILE_FLAGS_APPEND="-mllvm {EARLY_INLINE}=false"`'
     if remaining and build_log.progress and build_log.progress.total > ONE_HEAD_DIM:
@@ -208,12 +204,7 @@ def _find_triton_cell(build_log: BuildLog, matrix: Matrix) -> Cell | None:
     if match is None:
         return None
     torch, rocm = (int(match[1]), int(match[2])), (int(match[3] or 0), int(match[4] or 0))
-    cells = [
-        cell
-        for cell in expand(matrix).cells
-        if cell.backend is Backend.TRITON
-        and not cell.commit
-        and major_minor(cell.torch) == torch
-        and set(build_log.archs) <= set(matrix.archs(cell))
-    ]
+    released = [cell for cell in expand(matrix).cells if cell.backend is Backend.TRITON and not cell.commit]
+    same = [cell for cell in released if major_minor(cell.torch) == torch]
+    cells = [cell for cell in same if set(build_log.archs) <= set(matrix.archs(cell))]
     return max(cells, key=lambda cell: (major_minor(cell.rocm) == rocm, major_minor(cell.rocm)), default=None)

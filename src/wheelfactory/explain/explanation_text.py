@@ -204,8 +204,7 @@ def _command(command: CompilerCommand, flag_width: int | None) -> Iterator[_Para
 
 
 def _list(title: str, lines: Iterable[str]) -> Iterator[_Paragraph]:
-    rows = list(lines)
-    if rows:
+    if rows := list(lines):
         yield from _section(title, ())
         yield from (_Paragraph(line, "  - ", "    ") for line in rows)
 

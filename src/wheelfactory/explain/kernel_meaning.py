@@ -101,8 +101,7 @@ def _parts(operation: Operation, text: str) -> tuple[list[NamePart], list[str]]:
     while text:
         fitting = [word for word in fixed if text == word or text.startswith(f"{word}_")]
         word = max(fitting, key=len, default=text.partition("_")[0])
-        meaning = fixed.get(word) or _explain_sized_part(operation, word, seen)
-        if meaning:
+        if meaning := fixed.get(word) or _explain_sized_part(operation, word, seen):
             parts.append(NamePart(word, meaning))
         else:
             unknown.append(word)

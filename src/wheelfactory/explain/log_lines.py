@@ -63,8 +63,7 @@ def read_log_lines(stream: BinaryIO, name: str) -> Iterator[LogLine]:
     `name` appears in the error. Raises InputError if the log is not text.
     """
     chunk, rest = stream.read(CHUNK), b""
-    packed = next((kind for magic, kind in COMPRESSED_MAGIC.items() if chunk.startswith(magic)), None)
-    if packed:
+    if packed := next((kind for magic, kind in COMPRESSED_MAGIC.items() if chunk.startswith(magic)), None):
         raise InputError("not a log", f"{name} is {packed}", "decompress it first")
     if b"\0" in chunk:
         raise InputError("not a log", f"{name} is not text", "pass the output of the build as UTF-8 text")
@@ -91,9 +90,7 @@ def clean_line(raw: str) -> LogLine:
     since = _SINCE_START.match(text)  # can follow a clock time, if a CI job builds an image
     if since:
         text = text[since.end() :]
-    if clock:
-        return LogLine(text.strip(), _seconds(clock))
-    return LogLine(text.strip(), float(since[1]) if since else None)
+    return LogLine(text.strip(), _seconds(clock) if clock else float(since[1]) if since else None)
 
 
 def join_split_commands(lines: Iterable[LogLine]) -> Iterator[LogLine]:

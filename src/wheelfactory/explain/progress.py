@@ -178,15 +178,15 @@ class RemainingTime:
     """Predicted seconds of the whole compile with `jobs`."""
 
 
-def mean_cpu_seconds(archs: int) -> float:
-    """Return the predicted mean CPU seconds of a source in a typical release, for a number of archs."""
+def mean_cpu_seconds() -> float:
+    """Return the predicted mean CPU seconds of a source in a typical release, for one arch."""
     mix = glossary().typical_kernel_counts
-    return sum(ordinary_cost(source, archs).cpu_s * count for source, count in mix.items()) / sum(mix.values())
+    return sum(ordinary_cost(source, 1).cpu_s * count for source, count in mix.items()) / sum(mix.values())
 
 
 def estimate_remaining_time(progress: Progress, jobs: int, archs: int, jobs_so_far: int) -> RemainingTime:
     """Estimate the rest of a compile with `jobs` and `archs` (at least 1 each); its rate so far used `jobs_so_far`."""
-    one_arch, left_count = mean_cpu_seconds(1), progress.left
+    one_arch, left_count = mean_cpu_seconds(), progress.left
     factor = ordinary_cost("fmha_bwd_d128", archs).cpu_s / ordinary_cost("fmha_bwd_d128", 1).cpu_s
     done_s = progress.cost_done + (progress.done - min(progress.named_count, progress.done)) * one_arch
     # a lower limit, if the actual mix is cheaper

@@ -102,11 +102,8 @@ class Document:
                 self._report(key_node, "a key must be text, not a list or mapping", "put text with {} or [] in quotes")
                 continue
             if key_node.tag == "tag:yaml.org,2002:merge":
-                what, hint = (
-                    "merge keys (<<) are not supported",
-                    "write the keys out, or 'key: *name' for a whole entry",
-                )
-                raise UnreadableError(Problem.at_mark(key_node.start_mark, what, hint))
+                hint = "write the keys out, or 'key: *name' for a whole entry"
+                raise UnreadableError(Problem.at_mark(key_node.start_mark, "merge keys (<<) are not supported", hint))
             key = key_node.value
             inner = (*key_path, key)
             if key in mapping:
@@ -159,9 +156,8 @@ def _compose(text: str) -> yaml.Node:
         mark = error.problem_mark or error.context_mark
         line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
         what, hint = str(error.problem), "check the indentation, the brackets and the quotes there"
-        if (
-            mark and text.removeprefix("\ufeff")[mark.index : mark.index + 1] == "\t"
-        ):  # libyaml's index does not count a byte order mark
+        # libyaml's index does not count a byte order mark
+        if mark and text.removeprefix("\ufeff")[mark.index : mark.index + 1] == "\t":
             what, hint = "a tab cannot indent a line", "write spaces instead"
         raise UnreadableError(Problem(line, column, what, hint)) from None
     if node is None:

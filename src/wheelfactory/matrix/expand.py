@@ -56,8 +56,7 @@ def expand(matrix: Matrix) -> Expansion:
     excluded: list[Excluded] = []
     find_reason = exclusion_check(matrix)
     for combination in product(matrix.flash_attn, matrix.python, matrix.torch, matrix.rocm, matrix.backend):
-        reason = find_reason(combination)
-        if reason:
+        if reason := find_reason(combination):
             excluded.append(Excluded(combination, reason))
         else:
             cell = Cell.from_axes(*combination)
@@ -95,9 +94,7 @@ def _image_reason(matrix: Matrix, rocm: str, image: Image, *, is_usable: bool) -
         return f"AMD's image of torch {image.torch} for ROCm {rocm} has no compiler"
     if image.torch not in matrix.torch:
         return f"matrix.yaml has no facts about torch {image.torch}, which is in AMD's image"
-    if not is_usable:
-        return f"an older release of ROCm {rocm} than that of its kernels"
-    return ""
+    return "" if is_usable else f"an older release of ROCm {rocm} than that of its kernels"
 
 
 def _check_unique_wheels(cells: dict[Cell, tuple[str, ...]]) -> None:
@@ -106,11 +103,9 @@ def _check_unique_wheels(cells: dict[Cell, tuple[str, ...]]) -> None:
         label = str(Label.from_cell(cell))
         other = first.setdefault((cell.public_version, cell.python_tag, label), cell)
         if other is not cell:
-            raise InputError(
-                "two cells would make the same wheel",
-                f"{other.id} and {cell.id} are both labelled {label}",
-                "labels have only major and minor: keep one patch version, or exclude one of the two with a reason",
-            )
+            which = f"{other.id} and {cell.id} are both labelled {label}"
+            hint = "labels have only major and minor: keep one patch version, or exclude one of the two with a reason"
+            raise InputError("two cells would make the same wheel", which, hint)
 
 
 def find_excluded(expansion: Expansion, cell: Cell) -> Iterator[Excluded]:

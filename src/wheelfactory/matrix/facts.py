@@ -209,9 +209,8 @@ class Exclusion(Fact):
     @model_validator(mode="after")
     def _check_has_axis(self) -> Exclusion:
         if not self.axes and self.backend is None:
-            raise value_error(
-                "names no axis and would drop every cell", "add flash-attn, python, torch, rocm or backend"
-            )
+            hint = "add flash-attn, python, torch, rocm or backend"
+            raise value_error("names no axis and would drop every cell", hint)
         return self
 
 

@@ -32,7 +32,11 @@ _FOLDERS = "(/[.]?[A-Za-z0-9_~][A-Za-z0-9._~+-]*)"
 _HOST = "[a-z0-9]+([.-][a-z0-9]+)*(:[0-9]{1,5})?"
 # one part of an image name, by the reference grammar of the distribution project (github.com/distribution)
 _WORD = "[a-z0-9]+(([._]|__|-+)[a-z0-9]+)*"
+_IMAGE = f"({_HOST}/)?{_WORD}(/{_WORD})*:[A-Za-z0-9_][A-Za-z0-9._-]{{0,127}}"
+_PURE_WHEEL = "[A-Za-z0-9]+([._][A-Za-z0-9]+)*-[0-9][0-9a-z.]*-(py2[.])?py3-none-any[.]whl"
 _BOUND = "(>=|<=|>|<|==|!=|~=)[0-9][0-9a-z.]*([.][*])?"
+_TRITONS = ">=[0-9]{1,3}[.][0-9]{1,3}([.][0-9]{1,3})?,<[0-9]{1,3}[.][0-9]{1,3}"
+_BYTES = "[1-9][0-9]{0,8} [kM]B"
 
 
 def value_error(what: str, hint: str) -> PydanticCustomError:
@@ -66,7 +70,7 @@ def _check_flash_attn_version(text: str) -> str:
     return text
 
 
-def _matches_form(pattern: str, kind: str, example: str, longest: int = _LONGEST) -> AfterValidator:
+def _form(pattern: str, kind: str, example: str, longest: int = _LONGEST) -> AfterValidator:
     """Check a form; unlike pydantic's own check, the error shows an example instead of the pattern."""
     form = re.compile(pattern)
 
@@ -127,85 +131,56 @@ def _check_arch(text: str) -> str:
 VersionText = Annotated[str, AfterValidator(_check_version)]
 FlashAttnVersion = Annotated[str, AfterValidator(_check_flash_attn_version)]
 """``2.8.3``, or ``2.8.4+git4a948e9`` for a preview."""
-CxxStandard = Annotated[str, _matches_form("1[47]|2[036]", "a C++ standard", "'17' or '20'")]
+CxxStandard = Annotated[str, _form("1[47]|2[036]", "a C++ standard", "'17' or '20'")]
 Window = Annotated[
-    str,
-    _matches_form(f"{_BOUND}(, ?{_BOUND})*", "a version specifier", ">=3.2.0,<3.9"),
-    AfterValidator(_check_specifier),
+    str, _form(f"{_BOUND}(, ?{_BOUND})*", "a version specifier", ">=3.2.0,<3.9"), AfterValidator(_check_specifier)
 ]
 TritonWindow = Annotated[
-    str,
-    _matches_form(
-        r">=[0-9]{1,3}[.][0-9]{1,3}([.][0-9]{1,3})?,<[0-9]{1,3}[.][0-9]{1,3}",
-        "a window of Triton versions",
-        ">=3.2.0,<3.9",
-    ),
-    AfterValidator(_check_triton_window),
+    str, _form(_TRITONS, "a window of Triton versions", ">=3.2.0,<3.9"), AfterValidator(_check_triton_window)
 ]
-PythonVersion = Annotated[str, _matches_form("3[.][1-9][0-9]?", "a Python version", "3.12")]
+PythonVersion = Annotated[str, _form("3[.][1-9][0-9]?", "a Python version", "3.12")]
 OffloadArch = Annotated[str, AfterValidator(_check_arch)]
-GlibcVersion = Annotated[str, _matches_form("2[.][1-4][0-9]", "a version of glibc", "2.35")]
-RocmVersion = Annotated[str, _matches_form("[1-9][0-9]?([.][0-9]{1,2}){0,2}", "a version of ROCm", "7.2 or 6.2.4")]
-Sha256 = Annotated[str, _matches_form(SHA256, "a sha256", "64 of the digits 0-9a-f")]
-Digest = Annotated[str, _matches_form(f"sha256:{SHA256}", "an image digest", "sha256: and 64 of the digits 0-9a-f")]
-Commit = Annotated[str, _matches_form("[0-9a-f]{40}", "a commit", "40 of the digits 0-9a-f")]
-AbsolutePath = Annotated[str, _matches_form(f"{_FOLDERS}+", "a path in an image", "/opt/rocm")]
-SourcePath = Annotated[
-    str, _matches_form(f"[A-Za-z0-9_]+{_FOLDERS}*", "a path in the sources", "csrc/composable_kernel")
-]
+GlibcVersion = Annotated[str, _form("2[.][1-4][0-9]", "a version of glibc", "2.35")]
+RocmVersion = Annotated[str, _form("[1-9][0-9]?([.][0-9]{1,2}){0,2}", "a version of ROCm", "7.2 or 6.2.4")]
+Sha256 = Annotated[str, _form(SHA256, "a sha256", "64 of the digits 0-9a-f")]
+Digest = Annotated[str, _form(f"sha256:{SHA256}", "an image digest", "sha256: and 64 of the digits 0-9a-f")]
+Commit = Annotated[str, _form("[0-9a-f]{40}", "a commit", "40 of the digits 0-9a-f")]
+AbsolutePath = Annotated[str, _form(f"{_FOLDERS}+", "a path in an image", "/opt/rocm")]
+SourcePath = Annotated[str, _form(f"[A-Za-z0-9_]+{_FOLDERS}*", "a path in the sources", "csrc/composable_kernel")]
 SizeBand = Annotated[
-    str,
-    _matches_form("[1-9][0-9]{0,8} [kM]B to [1-9][0-9]{0,8} [kM]B", "a range of sizes", "20 MB to 1000 MB"),
-    AfterValidator(_check_size_band),
+    str, _form(f"{_BYTES} to {_BYTES}", "a range of sizes", "20 MB to 1000 MB"), AfterValidator(_check_size_band)
 ]
-DiskSize = Annotated[str, _matches_form("[1-9][0-9]{0,3} GB", "a size on disk", "32 GB")]
-GeneratorDirection = Annotated[str, _matches_form("[a-z]+(_[a-z]+)*", "a direction of the generator", "fwd_splitkv")]
+DiskSize = Annotated[str, _form("[1-9][0-9]{0,3} GB", "a size on disk", "32 GB")]
+GeneratorDirection = Annotated[str, _form("[a-z]+(_[a-z]+)*", "a direction of the generator", "fwd_splitkv")]
 # without a comma, which separates the filters of several directions, and without a hyphen, which could start an option
-GeneratorPattern = Annotated[str, _matches_form("[A-Za-z0-9_*?@]+", "a filter of the generator", "*_nlogits_*_lse_*")]
+GeneratorPattern = Annotated[str, _form("[A-Za-z0-9_*?@]+", "a filter of the generator", "*_nlogits_*_lse_*")]
 SdistName = Annotated[
-    str, _matches_form("flash_attn-[0-9][0-9a-z.]*[.]tar[.]gz", "an sdist of flash-attn", "flash_attn-2.8.3.tar.gz")
+    str, _form("flash_attn-[0-9][0-9a-z.]*[.]tar[.]gz", "an sdist of flash-attn", "flash_attn-2.8.3.tar.gz")
 ]
 ProjectName = Annotated[
-    str, _matches_form("[a-z0-9]+(-[a-z0-9]+)*", "a normalized project name", "einops or typing-extensions", 64)
+    str, _form("[a-z0-9]+(-[a-z0-9]+)*", "a normalized project name", "einops or typing-extensions", 64)
 ]
-PureWheelName = Annotated[
-    str,
-    _matches_form(
-        r"[A-Za-z0-9]+([._][A-Za-z0-9]+)*-[0-9][0-9a-z.]*-(py2[.])?py3-none-any[.]whl",
-        "a pure wheel",
-        "einops-0.8.2-py3-none-any.whl",
-    ),
-]
+PureWheelName = Annotated[str, _form(_PURE_WHEEL, "a pure wheel", "einops-0.8.2-py3-none-any.whl")]
 Repository = Annotated[
     str,
-    _matches_form(
-        f"(https://{_HOST}|file://){_FOLDERS}+/?", "a repository", "https://github.com/Dao-AILab/flash-attention"
-    ),
+    _form(f"(https://{_HOST}|file://){_FOLDERS}+/?", "a repository", "https://github.com/Dao-AILab/flash-attention"),
 ]
 """HTTPS, which protects the sources in transit, or a local copy for a machine without a network."""
-GitTagName = Annotated[str, _matches_form("[A-Za-z0-9_]+([./+-][A-Za-z0-9_]+)*", "a git tag", "v2.6.3")]
+GitTagName = Annotated[str, _form("[A-Za-z0-9_]+([./+-][A-Za-z0-9_]+)*", "a git tag", "v2.6.3")]
 IndexUrl = Annotated[
-    str,
-    _matches_form(
-        f"https://{_HOST}{_FOLDERS}*/?", "the address of an index", "https://download.pytorch.org/whl/rocm7.2"
-    ),
+    str, _form(f"https://{_HOST}{_FOLDERS}*/?", "the address of an index", "https://download.pytorch.org/whl/rocm7.2")
 ]
 PlatformTag = Annotated[
-    str, _matches_form("(linux|manylinux_2_[0-9]{1,2})_x86_64", "a platform of torch", "manylinux_2_28_x86_64")
+    str, _form("(linux|manylinux_2_[0-9]{1,2})_x86_64", "a platform of torch", "manylinux_2_28_x86_64")
 ]
 ImageReference = Annotated[
-    str,
-    _matches_form(
-        f"({_HOST}/)?{_WORD}(/{_WORD})*:[A-Za-z0-9_][A-Za-z0-9._-]{{0,127}}",
-        "an image with its tag",
-        "rocm/pytorch:rocm7.2.4_ubuntu22.04_py3.10_pytorch_release_2.10.0",
-    ),
+    str, _form(_IMAGE, "an image with its tag", "rocm/pytorch:rocm7.2.4_ubuntu22.04_py3.10_pytorch_release_2.10.0")
 ]
 LinuxDistribution = Annotated[
-    str, _matches_form("[a-z]{1,20}([0-9]{1,2}([.][0-9]{1,2})?)?", "a Linux distribution", "ubuntu22.04")
+    str, _form("[a-z]{1,20}([0-9]{1,2}([.][0-9]{1,2})?)?", "a Linux distribution", "ubuntu22.04")
 ]
 Citation = Annotated[
     str, StringConstraints(min_length=8, max_length=_LONGEST_REMARK), AfterValidator(_check_plain_text)
 ]
-BuildNumber = Annotated[str, _matches_form("[1-9][0-9]{0,5}", "a build number", "1")]
+BuildNumber = Annotated[str, _form("[1-9][0-9]{0,5}", "a build number", "1")]
 Reason = Annotated[str, StringConstraints(min_length=10, max_length=_LONGEST_REMARK), AfterValidator(_check_plain_text)]

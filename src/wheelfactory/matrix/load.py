@@ -40,6 +40,7 @@ _MAPPING = ("must be a mapping", "write 'key: value' lines below it, indented; l
 _MESSAGES = {
     "bool_type": ("must be true or false", "write true or false without quotes"),
     "dict_type": _MAPPING,
+    "missing": ("is missing", "add it to that entry"),
     "model_type": _MAPPING,
     "string_type": ("must be text", "write it as text in quotes"),
     "string_too_long": ("is longer than 1000 characters", "shorten it"),
@@ -102,22 +103,17 @@ def _shorten(text: str) -> str:
 
 def _explain(document: Document, details: ErrorDetails) -> Problem:
     """Convert an error of pydantic to a problem with its position in the file."""
-    key_path, kind = details["loc"], details["type"]
-    if kind == "extra_forbidden":
-        known = ", ".join(_known_keys(key_path[:-1]))
-        mark = document.mark((*key_path, KEY))
-        return Problem.at_mark(mark, f"unknown key {key_path[-1]!r}", f"known here: {known}")
-    mark = document.mark(key_path)
+    key_path, kind, given = details["loc"], details["type"], details["input"]
     name = ".".join(str(part) for part in key_path if part != KEY) or "the file"
-    if kind == "missing":
-        return Problem.at_mark(mark, f"{name} is missing", "add it to that entry")
-    given = details["input"]
-    if kind == "string_type" and isinstance(given, Number):
-        return Problem.at_mark(mark, f"{name}: {given.text} is a number, not text", quote(given.text))
-    message = str(details["msg"]).replace("Input should be", "must be")
-    other = message, details.get("ctx", {}).get("hint") or "write one of these"
-    what, hint = _MESSAGES.get(kind, other)
-    return Problem.at_mark(mark, f"{name} {what}", hint)
+    other = str(details["msg"]).replace("Input should be", "must be")
+    message, hint = _MESSAGES.get(kind, (other, details.get("ctx", {}).get("hint") or "write one of these"))
+    what = f"{name} {message}"
+    if kind == "extra_forbidden":
+        what, hint = f"unknown key {key_path[-1]!r}", f"known here: {', '.join(_known_keys(key_path[:-1]))}"
+        key_path = (*key_path, KEY)
+    elif kind == "string_type" and isinstance(given, Number):
+        what, hint = f"{name}: {given.text} is a number, not text", quote(given.text)
+    return Problem.at_mark(document.mark(key_path), what, hint)
 
 
 def _known_keys(key_path: KeyPath) -> Iterator[str]:
@@ -227,11 +223,8 @@ def _check_copied_rocms(matrix: Matrix) -> Iterator[tuple[KeyPath, str, str]]:
             fields = {"distribution": image.distribution, "python": f"py{image.python}", "torch": image.torch}
             for (field, given), said in zip(fields.items(), tag.kind if tag else (), strict=False):
                 if given not in (None, said):
-                    yield (
-                        (*place, field),
-                        f"{given} is not the {field} of the tag, which has {said}",
-                        "correct one of them",
-                    )
+                    what = f"{given} is not the {field} of the tag, which has {said}"
+                    yield (*place, field), what, "correct one of them"
 
 
 def _check_archs(matrix: Matrix) -> Iterator[tuple[KeyPath, str, str]]:

@@ -117,12 +117,9 @@ def judge_gpu_code(matrix: Matrix, flash_attn: str, backend: Backend, arch: str)
 
 def judge_preview(flash_attn: str) -> Finding | None:
     """Nobody promises a preview: upstream has not released it."""
-    if not preview_commit(flash_attn):
-        return None
-    return Finding(
-        Answer.MAY_WORK,
-        f"flash-attn {name_flash_attn(flash_attn)} is not a release of upstream; its wheels have an index of their own",
-    )
+    name = name_flash_attn(flash_attn)
+    reason = f"flash-attn {name} is not a release of upstream; its wheels have an index of their own"
+    return Finding(Answer.MAY_WORK, reason) if preview_commit(flash_attn) else None
 
 
 def _judge_unproved_arch(release: CkBackend, arch: str, flash_attn: str) -> Finding | None:

@@ -23,18 +23,13 @@ def select_cells(expansion: Expansion, only: str) -> tuple[Cell, ...]:
 
     Raises `InputError` if none does, with the reasons if the glob matches excluded combinations.
     """
-    cells = tuple(cell for cell in expansion.cells if fnmatchcase(cell.id, only))
-    if cells:
+    if cells := tuple(cell for cell in expansion.cells if fnmatchcase(cell.id, only)):
         return cells
-    excluded = [item for item in expansion.excluded if matches_glob(item, only)]
-    if excluded:
+    if excluded := [item for item in expansion.excluded if matches_glob(item, only)]:
         reasons = dict.fromkeys(item.reason for item in excluded)
         raise InputError("all selected combinations are excluded", only, "; ".join(list(reasons)[:3]))
-    raise InputError(
-        "no cell matches",
-        only,
-        "globs match cell ids such as fa2.8.3-rocm6.4-torch2.9.1-cp311-ck; `wheelfactory plan --all` lists them",
-    )
+    hint = "globs match cell ids such as fa2.8.3-rocm6.4-torch2.9.1-cp311-ck; `wheelfactory plan --all` lists them"
+    raise InputError("no cell matches", only, hint)
 
 
 def matches_glob(item: Excluded, only: str) -> bool:
@@ -46,11 +41,9 @@ def require_in_matrix(expansion: Expansion, cell: Cell, python: str | None = Non
     """Return the cell if the matrix has it, for this Python if given. Raises `InputError` with the reason otherwise."""
     if cell in expansion.pythons and (python in (None, ANY_PYTHON) or python in expansion.pythons[cell]):
         return cell
-    found = [item for item in find_excluded(expansion, cell) if python in (None, ANY_PYTHON, item.combination[1])]
-    if found:
-        raise InputError(
-            "this combination cannot work", cell.id, "; ".join(dict.fromkeys(item.reason for item in found))
-        )
+    if found := [item for item in find_excluded(expansion, cell) if python in (None, ANY_PYTHON, item.combination[1])]:
+        reasons = dict.fromkeys(item.reason for item in found)
+        raise InputError("this combination cannot work", cell.id, "; ".join(reasons))
     raise _not_in_matrix(expansion, cell, python)
 
 

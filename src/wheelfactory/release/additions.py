@@ -75,8 +75,7 @@ def read_additions(
     additions: list[Addition] = []
     for row in read_manifest(folder / MANIFEST_NAME):
         path = (wheels or DirectoryPublisher(folder).wheels_dir) / row.filename
-        wrong = next(_objections(row, path, expected, context), None)
-        if wrong:
+        if wrong := next(_objections(row, path, expected, context), None):
             hint = f"nothing of {folder} was published"
             if row.evidence or row.yanked:
                 hint = f"publish the wheel without, then add it with `--evidence REPORT` or `--yank NAME`; {hint}"
@@ -190,7 +189,9 @@ def read_wheel_row(path: Path, gates: Sequence[GateResult] = ()) -> WheelRow:
         raise InputError("the clock of this machine is wrong", now.isoformat(), "set it, then run this command again")
     wheel = Wheel.open(path)
     record = read_build_record(wheel)
+    built = {name: getattr(record, name) for name in ("cell", "label", "offload_archs", "source")} if record else {}
     return WheelRow(
+        **built,
         project=str(wheel.name),
         version=str(wheel.version),
         filename=path.name,
@@ -199,12 +200,8 @@ def read_wheel_row(path: Path, gates: Sequence[GateResult] = ()) -> WheelRow:
         requires_python=str(wheel.metadata["Requires-Python"] or ""),
         metadata_sha256=hashlib.sha256(wheel.metadata_bytes).hexdigest(),
         published=now,
-        cell=record.cell if record else None,
-        label=record.label if record else None,
-        offload_archs=record.offload_archs if record else (),
         cxx11_abi=record.toolchain.cxx11_abi if record else None,
         glibc=str(wheel.glibc) if wheel.glibc else None,
-        source=record.source if record else None,
         torch_symbols=_torch_symbols(wheel) if wheel.glibc else (),
         gates=tuple(gates),
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
@@ -30,12 +31,8 @@ ISSUER = "https://token.actions.githubusercontent.com"
 
 _HOSTED = "github-hosted"
 _PAYLOAD_TYPE = "application/vnd.in-toto+json"
-# extensions of Fulcio's certificates (its documentation, oid-info.md)
-_ISSUER = ObjectIdentifier("1.3.6.1.4.1.57264.1.8")
-_SOURCE_REPOSITORY = ObjectIdentifier("1.3.6.1.4.1.57264.1.12")
-_SOURCE_COMMIT = ObjectIdentifier("1.3.6.1.4.1.57264.1.13")
-_SOURCE_REF = ObjectIdentifier("1.3.6.1.4.1.57264.1.14")
-_RUNNER = ObjectIdentifier("1.3.6.1.4.1.57264.1.11")
+_EXTENSIONS = {"issuer": 8, "runner": 11, "repository": 12, "commit": 13, "ref": 14}
+"""The extensions of Fulcio's certificates, below 1.3.6.1.4.1.57264.1 (its documentation, oid-info.md)."""
 
 # sigstore warns that it does not refresh the trusted root, which is what is wanted here
 logging.getLogger("sigstore").setLevel(logging.ERROR)
@@ -69,16 +66,15 @@ class _Signer:
         """Read a certificate. What it does not name is empty, as for a person who signed."""
         names = certificate.extensions.get_extension_for_class(SubjectAlternativeName).value
         workflow = " ".join(names.get_values_for_type(UniformResourceIdentifier))
-        oids = (_ISSUER, _SOURCE_REPOSITORY, _SOURCE_COMMIT, _SOURCE_REF, _RUNNER)
-        issuer, *others = (_extension(certificate, oid) for oid in oids)
-        return cls(issuer, workflow, *others)
+        named = {name: _extension(certificate, number) for name, number in _EXTENSIONS.items()}
+        return cls(workflow=workflow, **named)
 
 
-def _extension(certificate: Certificate, oid: ObjectIdentifier) -> str:
-    try:
+def _extension(certificate: Certificate, number: int) -> str:
+    oid = ObjectIdentifier(f"1.3.6.1.4.1.57264.1.{number}")
+    with suppress(ExtensionNotFound):
         return asn1.decode_der(str, certificate.extensions.get_extension_for_oid(oid).value.public_bytes())
-    except ExtensionNotFound:
-        return ""
+    return ""
 
 
 @dataclass(frozen=True)
@@ -147,5 +143,4 @@ def check_attestation(
 
 
 def _failed(name: str, expected: str, found: str, remedy: str) -> GateResult:
-    finding = Finding(file=name, expected=expected, found=found, remedy=remedy)
-    return GateResult.from_findings("attestation", [finding])
+    return GateResult.from_findings("attestation", [Finding(name, expected, found, remedy)])

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import sys
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Literal
 
 from pydantic import AliasPath, Field
 
 from wheelfactory.core.cell import FLASH_ATTN_NAME, PRODUCTS
 from wheelfactory.core.errors import InputError
+from wheelfactory.core.files import read_file
 from wheelfactory.core.models import FrozenModel, parse_model
 
 BUNDLE_SUFFIX = ".sigstore.json"
@@ -62,6 +64,11 @@ class Statement(FrozenModel, extra="ignore"):
 def parse_statement(payload: bytes, source: str) -> Statement:
     """Parse an in-toto statement. Raises `InputError` that names `source` if it is none."""
     return parse_model(Statement, payload, InputError("not an in-toto statement", source, _HINT))
+
+
+def read_bundle(path: Path) -> bytes:
+    """Read the file of a bundle. Raises `InputError` if it cannot be read."""
+    return read_file(path, InputError("cannot read the attestation", str(path), _HINT), MAX_BUNDLE_BYTES)
 
 
 class _Bundle(FrozenModel, extra="ignore", val_json_bytes="base64"):

@@ -84,10 +84,8 @@ def as_evidence(validation: Validation) -> Evidence:
         where = f" on {hardware.device}" if hardware.device else ""
         raise InputError("not evidence", f"{named}{where} ({reason or 'the GPU has no name or arch'})", _AGAIN)
     passed = _passed(validation)
-    case, nearest = max(
-        ((case, error) for case in passed for error in case.errors),
-        key=lambda found: found[1].error / found[1].bound if found[1].bound else 0.0,
-    )
+    shares = [(one.error / one.bound if one.bound else 0.0, case, one) for case in passed for one in case.errors]
+    _, case, nearest = max(shares, key=lambda found: found[0])
     return Evidence(
         vendor=hardware.vendor,
         device=hardware.device,

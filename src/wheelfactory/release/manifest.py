@@ -128,8 +128,7 @@ def has_row(manifest: bytes, row: WheelRow) -> bool:
 
 def _line(row: WheelRow) -> bytes:
     # no warnings for values of a wrong type: `manifest_bytes` reads the line back and refuses them
-    text = row.model_dump_json(warnings=False)
-    return b'{"format":%d,' % ROW_FORMAT + text.removeprefix("{").encode() + b"\n"
+    return b'{"format":%d,' % ROW_FORMAT + row.model_dump_json(warnings=False).removeprefix("{").encode() + b"\n"
 
 
 def available_cells(rows: Iterable[WheelRow], matrix: Matrix) -> frozenset[str]:

@@ -59,12 +59,8 @@ def check_wheel(path: Path, site: PublishedSite, environ: Mapping[str, str]) -> 
     if row is None:
         same = next((f"{row.filename}, with the same bytes" for row in site.rows if row.sha256 == sha256), "none")
         return (_result("row", Finding(path.name, f"a row of that name in {site.name}", same, "not published there")),)
-    return (
-        _check_row(row),
-        _check_digest(row, sha256),
-        _check_build_record(row, path),
-        _check_attestation(row, sha256, site, environ),
-    )
+    checks = (_check_row(row), _check_digest(row, sha256), _check_build_record(row, path))
+    return (*checks, _check_attestation(row, sha256, site, environ))
 
 
 def _check_row(row: WheelRow) -> GateResult:

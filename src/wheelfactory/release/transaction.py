@@ -216,8 +216,7 @@ def wheel_assets(row: WheelRow, path: Path) -> tuple[Asset, Asset]:
     Raises `PublishError` if the file is not the one in the row.
     """
     metadata = Wheel.open(path).metadata_bytes
-    found = file_sha256(path)
-    if (found, hashlib.sha256(metadata).hexdigest()) != (row.sha256, row.metadata_sha256):
+    if (file_sha256(path), hashlib.sha256(metadata).hexdigest()) != (row.sha256, row.metadata_sha256):
         raise PublishError("changed since it was verified", str(path), "verify it again")
     return (Asset(row.filename, row.sha256, path), Asset(f"{row.filename}.metadata", row.metadata_sha256, metadata))
 

@@ -63,6 +63,5 @@ def merge_rows(newer: Iterable[WheelRow], older: Iterable[WheelRow]) -> tuple[Wh
 def _merge_row(newer: WheelRow, older: WheelRow) -> WheelRow:
     if newer.sha256 != older.sha256:
         return newer
-    evidence = merge_evidence(*older.evidence, *newer.evidence)
-    changes = {"yanked": newer.yanked or older.yanked, "evidence": evidence}
+    changes = {"yanked": newer.yanked or older.yanked, "evidence": merge_evidence(*older.evidence, *newer.evidence)}
     return merge_verified_gates(newer, older).model_copy(update=changes)

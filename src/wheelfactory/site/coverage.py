@@ -90,7 +90,12 @@ class CoveredCell:
         """Published, yanked, or why there is no wheel."""
         if self.row is None:
             return CellState.MISSING if self.has_runner or not needs_runner(self.cell) else CellState.NEEDS_RUNNER
-        return CellState.PUBLISHED if self.row.yanked is None else CellState.YANKED
+        return CellState.PUBLISHED if self.yanked is None else CellState.YANKED
+
+    @property
+    def yanked(self) -> str | None:
+        """Why its wheel is yanked; None if it is not, or if there is none."""
+        return self.row.yanked if self.row else None
 
     @property
     def unverified_reason(self) -> str:
@@ -116,10 +121,7 @@ class CoverageCounts:
         """Count cells and excluded combinations."""
         states, reasons = Counter(covered.state for covered in cells), Counter(item.reason for item in excluded)
         return cls(
-            states[CellState.PUBLISHED],
-            states[CellState.YANKED],
-            states[CellState.MISSING],
-            states[CellState.NEEDS_RUNNER],
+            **{state.name.lower(): states[state] for state in CellState},
             excluded=tuple(sorted(reasons.items(), key=lambda item: (-item[1], item[0]))),
             unverified=sum(bool(covered.unverified_reason) for covered in cells),
         )

@@ -21,7 +21,7 @@ def cell_lines(coverage: Coverage) -> list[str]:
 def _note(covered: CoveredCell) -> str:
     if covered.unverified_reason:
         return f", {covered.unverified_reason}"
-    return f": {covered.row.yanked}" if covered.row and covered.row.yanked is not None else ""
+    return f": {covered.yanked}" if covered.yanked is not None else ""
 
 
 def summary_lines(coverage: Coverage, target: str, *, each_reason: bool = True) -> list[str]:
@@ -66,7 +66,7 @@ def coverage_json(coverage: Coverage, target: str) -> dict[str, object]:
                 "id": covered.cell.id,
                 "state": str(covered.state),
                 "filename": covered.row.filename if covered.row else None,
-                "yanked": covered.row.yanked if covered.row else None,
+                "yanked": covered.yanked,
                 "unverified": covered.unverified_reason or None,
             }
             for covered in coverage.cells
@@ -100,17 +100,10 @@ def coverage_markdown(coverage: Coverage) -> str:
     wanted = {square: own for square, own in squares.items() if own.wanted}
     lines = ["## Coverage", "", *table(header, _counts({**backends, "**all**": counts})), ""]
     lines += [*table(header, _counts(wanted)), ""]
-    lines += [
-        f"- {code_span(covered.cell.id)} is yanked: {escape(covered.row.yanked)}"
-        for covered in coverage.cells
-        if covered.row and covered.row.yanked is not None
-    ]
+    notes = [(code_span(covered.cell.id), covered.yanked, covered.unverified_reason) for covered in coverage.cells]
+    lines += [f"- {cell} is yanked: {escape(yanked)}" for cell, yanked, _ in notes if yanked is not None]
     lines += [f"- {code_span(cell)} is published, but no longer in the matrix" for cell in coverage.unwanted]
-    not_verified = [
-        f"- {code_span(covered.cell.id)}: {escape(covered.unverified_reason)}"
-        for covered in coverage.cells
-        if covered.unverified_reason
-    ]
+    not_verified = [f"- {cell}: {escape(reason)}" for cell, _, reason in notes if reason]
     reasons = [(str(number), escape(reason)) for reason, number in counts.excluded]
     folded = {
         f"{count_text(len(not_verified), 'cell')} not verified": not_verified,

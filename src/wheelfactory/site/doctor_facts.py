@@ -17,7 +17,7 @@ from wheelfactory.core.gpus import arch_sort_key, gpu_products
 from wheelfactory.core.support import Answer, Finding, SupportTable, SupportTables
 from wheelfactory.doctor.facts import DoctorFacts, TorchFacts
 from wheelfactory.matrix.expand import expand
-from wheelfactory.matrix.facts import Matrix
+from wheelfactory.matrix.facts import Matrix, Torch
 from wheelfactory.matrix.rules import GPU, Rule, cell_rules, gpu_rules
 from wheelfactory.verify.gates import required_gates
 from wheelfactory.wheel.activation.options import options_refused_by
@@ -27,33 +27,28 @@ def doctor_facts(matrix: Matrix) -> str:
     """Return the JSON for `DoctorFacts.parse`. Raises `InputError` if the fallback's project is missing."""
     # the one requirement of the fallback is ``torch>=2.5``
     ((fallback_torch,),) = (Requirement(line).specifier for line in read_fallback_project().requires)
+    windows = {name: release.triton.window for name, release in matrix.flash_attn.items() if release.triton}
     facts = DoctorFacts(
-        triton_windows={
-            public_version(name): _bounds(release.triton.window)
-            for name, release in matrix.flash_attn.items()
-            if release.triton
-        },
-        torches=tuple(
-            TorchFacts(
-                major_minor(version),
-                (min(map(major_minor, torch.python)), max(map(major_minor, torch.python))),
-                torch.triton_package,
-                torch.triton,
-            )
-            for version, torch in sorted(matrix.torch.items(), key=lambda entry: Version(entry[0]), reverse=True)
-        ),
+        triton_windows={public_version(name): _bounds(window) for name, window in windows.items()},
+        torches=tuple(_torch_facts(version, matrix.torch[version]) for version in _newest_first(matrix.torch)),
         fallback_torch=major_minor(fallback_torch.version),
         required_gates={str(backend): required_gates(backend) for backend in Backend},
-        refused_options={
-            public_version(name): {str(backend): options_refused_by(name, backend) for backend in Backend}
-            for name in matrix.flash_attn
-        },
+        refused_options={public_version(name): _refused_options(name) for name in matrix.flash_attn},
         hips={rocm: hip.version for rocm, hip in matrix.hip.items()},
         indexes={rocm: facts.index for rocm, facts in matrix.rocm.items()},
         support=support_tables(matrix),
     )
     torches, support = [astuple(known) for known in facts.torches], facts.support.as_json()
     return json.dumps({**vars(facts), "torches": torches, "support": support})
+
+
+def _torch_facts(version: str, torch: Torch) -> TorchFacts:
+    pythons = sorted(map(major_minor, torch.python))
+    return TorchFacts(major_minor(version), (pythons[0], pythons[-1]), torch.triton_package, torch.triton)
+
+
+def _refused_options(release: str) -> dict[str, tuple[str, ...]]:
+    return {str(backend): options_refused_by(release, backend) for backend in Backend}
 
 
 def _bounds(window: str) -> tuple[tuple[int, int], tuple[int, int]]:

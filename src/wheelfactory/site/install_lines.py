@@ -69,16 +69,13 @@ def install_templates() -> dict[str, tuple[str, ...]]:
     the two projects, the second is for a wheel that takes its kernels from aiter.
     """
     # the local version matters: pip would accept an installed CUDA build for a plain torch==2.9.1
-    installers = {"pip": pip_for(), "uv": uv_for()}
-    lines = {
-        name: (
-            " ".join(one.install_torch("torch=={torch}+rocm{rocm}", "{torch-index}")),
-            " ".join(one.install_from_index("{index}", "flash-attn=={version}")),
-        )
-        for name, one in installers.items()
-    }
     project = page_templates().get_template("project.toml.j2")
-    return {**lines, "pyproject.toml": tuple(project.render(aiter=name) for name in ("", AITER_NAME))}
+    lines = {"pyproject.toml": tuple(project.render(aiter=name) for name in ("", AITER_NAME))}
+    for name, one in (("uv", uv_for()), ("pip", pip_for())):
+        torch = one.install_torch("torch=={torch}+rocm{rocm}", index="{torch-index}")
+        flash_attn = one.install_from_index("{index}", "flash-attn=={version}")
+        lines = {name: (" ".join(torch), " ".join(flash_attn)), **lines}
+    return lines
 
 
 def smoke_test_line(row: WheelRow, folder: Path, matrix: Matrix) -> str:

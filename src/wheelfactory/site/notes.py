@@ -131,10 +131,7 @@ def _install(
         download = "" if all(wheel.url for wheel in wheels) else " Download the wheel, then install it from its folder."
         intro = f"Install torch for ROCm first.{download}"
         groups = [([wheel], file_install_line(wheel, matrix, published)) for wheel in wheels]
-    rows = (
-        [*axis_values(members[0]), versions_text(members), pythons_text(members), code_span(line)]
-        for members, line in groups
-    )
+    rows = ([*axis_values(own[0]), versions_text(own), pythons_text(own), code_span(line)] for own, line in groups)
     header, rule, *lines = table(("ROCm", "torch", "backend", "flash-attn", "Python", "install"), rows)
     return MarkdownSection(("## Install", "", intro, "", header, rule), tuple(lines))
 

@@ -58,14 +58,10 @@ def packages_page(matrix: Matrix, rows: Iterable[WheelRow], site: str = "") -> s
 def packages_html(matrix: Matrix, rows: Iterable[WheelRow], site: str = "") -> bytes:
     """Render the page as HTML, for people without JavaScript; `site` as for `packages_page`."""
     ordered = sorted(rows, key=newest_first_key)
-    groups = [
-        (
-            ". ".join(filter(None, (title, about))),
-            command,
-            [(row, wheel_url(row.filename, row.url, site), _about(row, matrix)) for row in members],
-        )
-        for title, about, command, members in _groups(ordered, site)
-    ]
+    groups = []
+    for title, about, command, members in _groups(ordered, site):
+        files = [(row, wheel_url(row.filename, row.url, site), _about(row, matrix)) for row in members]
+        groups.append((". ".join(filter(None, (title, about))), command, files))
     count = count_text(sum(row.label is not None for row in ordered), "flash-attn wheel")
     note = page_runner_note(matrix, ordered)
     about = " ".join(filter(None, (f"{count} for AMD GPUs.", note)))

@@ -93,8 +93,7 @@ def _position(table: Table, value: Hashable) -> int:
 
 def _squares(coverage: Coverage, texts: Table) -> Iterator[list[object]]:
     """Backend, ROCm, torch; cells published, unverified, yanked, missing, without runner; excluded ones by reason."""
-    squares = coverage.counts_by(lambda cell: (str(cell.backend), cell.rocm, cell.torch))
-    for key, counts in squares.items():
+    for key, counts in coverage.counts_by(lambda cell: (str(cell.backend), cell.rocm, cell.torch)).items():
         excluded = [[_position(texts, reason), number] for reason, number in counts.excluded]
         numbers = (counts.published, counts.unverified, counts.yanked, counts.missing, counts.needs_runner)
         yield [*key, *numbers, excluded]

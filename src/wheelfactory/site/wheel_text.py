@@ -79,8 +79,7 @@ def status_notes(row: WheelRow, matrix: Matrix) -> Iterator[str]:
     if reason := missing_checks(row, matrix):
         yield reason
     yield from executed_lines(row)
-    archs = verified_archs(row)
-    if archs:
+    if archs := verified_archs(row):
         yield f"{_proof_word(row)} on {', '.join(archs)}"
     yield from dict.fromkeys(_computed_text(piece) for piece in row.evidence if not piece.is_amd_proof)
 

@@ -94,21 +94,15 @@ def _implementations(config: AttentionConfig) -> tuple[str, ...]:
 
 def _config(options: argparse.Namespace, python: TorchPython) -> AttentionConfig:
     if options.seqlens is None and not python.device:
-        raise InputError(
-            "the default sequence lengths need a GPU",
-            f"the torch of {python.python} has none",
-            "choose shorter lengths for the CPU: `wheelfactory bench attention --seqlens 128,256,512`",
-        )
+        hint = "choose shorter lengths for the CPU: `wheelfactory bench attention --seqlens 128,256,512`"
+        raise InputError("the default sequence lengths need a GPU", f"the torch of {python.python} has none", hint)
+    given = {name: getattr(options, name) for name in ("heads", "head_dim", "dtype", "causal", "preset")}
     return AttentionConfig(
+        **given,
         seqlens=options.seqlens or SEQLENS,
         batch=options.batch or (_PACKED if options.preset == "varlen" else _BATCH),
-        heads=options.heads,
         kv_heads=options.kv_heads or options.heads,
-        head_dim=options.head_dim,
-        dtype=options.dtype,
-        causal=options.causal,
         # gradients are what can differ
         backward=options.backward or options.preset == "deterministic",
-        preset=options.preset,
         foreign_gpu=options.non_amd_gpu,
     )

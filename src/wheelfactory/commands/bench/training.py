@@ -75,8 +75,7 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
     worse = False
     if old:
         changes = compare_training(old, report, options.threshold)
-        title = f"{options.compare} of {old.time:%Y-%m-%d}"
-        print_text("", *change_text(title, changes, options.threshold))
+        print_text("", *change_text(f"{options.compare} of {old.time:%Y-%m-%d}", changes, options.threshold))
         worse = any(change.is_worse for change in changes)
     states = {result.status for result in report.results}
     return FAILED if worse or "failed" in states or "measured" not in states else DONE
@@ -89,11 +88,9 @@ def _preset(options: argparse.Namespace, python: TorchPython) -> str | None:
         return None
     if not python.device:
         example = " ".join(f"{_option(name)} {size}" for name, size in zip(PRESET_FIELDS, _SMALL, strict=True))
-        raise InputError(
-            "the presets need a GPU",
-            f"the torch of {python.python} has none, and these sizes are missing: {', '.join(missing)}",
-            f"set all of them: wheelfactory bench training --implementations fallback,sdpa {example}",
-        )
+        which = f"the torch of {python.python} has none, and these sizes are missing: {', '.join(missing)}"
+        hint = f"set all of them: wheelfactory bench training --implementations fallback,sdpa {example}"
+        raise InputError("the presets need a GPU", which, hint)
     return options.preset or next(iter(PRESETS))
 
 

@@ -73,8 +73,7 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
     context = replace(read_context(options, environ), replacements=replacements)
     names, wheels = tuple(replacements), as_directory(options.wheels)
     expansion = expand(context.matrix)
-    cells = [require_cell(expansion, name) for name in names if name not in PRODUCTS]
-    compiled = has_compiled_cell(cells)
+    compiled = has_compiled_cell(require_cell(expansion, name) for name in names if name not in PRODUCTS)
     with (
         use_store(context.cache, compiled=compiled),
         open_executor(options, compiled=compiled, context=context) as executor,

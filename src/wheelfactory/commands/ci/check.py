@@ -143,18 +143,12 @@ def has_drift(checked: Sequence[Checked]) -> bool:
 
 def report_lines(checked: Sequence[Checked]) -> Iterator[str]:
     """Report the checks of a site, which comes first in `checked`, and of its sampled wheels."""
-    failures = [
-        f"failed: {one.name}: {result.gate}: {str(finding).removeprefix(f'{one.name}: ')}"
-        for one in checked
-        for result in one.results
-        for finding in result.findings
-    ]
-    not_run = [
-        f"not run: {one.name}: {result.gate}: {result.detail}"
-        for one in checked
-        for result in one.results
-        if result.status is Status.NOT_RUN
-    ]
+    failures, not_run = [], []
+    for one in checked:
+        for result in one.results:
+            step = f"{one.name}: {result.gate}"
+            failures += [f"failed: {step}: {str(found).removeprefix(f'{one.name}: ')}" for found in result.findings]
+            not_run += [f"not run: {step}: {result.detail}"] * (result.status is Status.NOT_RUN)
     site, *wheels = checked
     verdict = f"drift, {count_text(len(failures), 'failure')}" if failures else "no drift"
     yield f"{site.name}: {verdict}; {count_text(len(wheels), 'wheel')} in the sample"

@@ -49,12 +49,8 @@ def add(parser: argparse.ArgumentParser) -> None:
     add_target(parser)
     selection = parser.add_mutually_exclusive_group()
     add_shared(selection, "--only GLOB")
-    selection.add_argument(
-        "--versions",
-        nargs=4,
-        metavar=("FLASH_ATTN", "PYTHON", "TORCH", "ROCM"),
-        help="select the cell with these four versions",
-    )
+    axes = ("FLASH_ATTN", "PYTHON", "TORCH", "ROCM")
+    add_option(selection, "--versions", "select the cell with these four versions", nargs=4, metavar=axes)
     add_option(parser, "--with-triton true|false", "with --versions: select the Triton cell too", "false")
     add_option(parser, "--runner LABEL", "runner for CK cells; without it, --only selects no CK cells", default="")
     add_option(parser, "--commit SHA", "fail unless the workflow run is one of this commit", default="")
@@ -148,8 +144,7 @@ def add_reconcile(parser: argparse.ArgumentParser) -> None:
     add_option(parser, "--jobs FILE", "jobs file of `ci jobs`", required=True)
     add_option(parser, "--results RESULTS", "the result of each job, as JOB=RESULT separated by spaces", default="")
     choices = ["true", "false", ""]  # empty for false
-    what = "whether a later run compiles the rest of the kernels"
-    add_option(parser, "--kernels-pending", what, "", choices=choices)
+    add_option(parser, "--kernels-pending", "whether a later run compiles the rest of the kernels", "", choices=choices)
 
 
 def execute_reconcile(options: argparse.Namespace, environ: Environ) -> int:

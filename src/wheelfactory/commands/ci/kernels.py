@@ -22,7 +22,7 @@ from wheelfactory.commands.targets import (
     open_publisher,
 )
 from wheelfactory.core.errors import DONE, InputError
-from wheelfactory.core.files import read_file, write_atomic
+from wheelfactory.core.files import write_atomic
 from wheelfactory.core.progress import log_to_stderr
 from wheelfactory.kernels.archive_host import download_set
 from wheelfactory.kernels.archive_manifest import archive_set_id
@@ -38,7 +38,7 @@ from wheelfactory.pipeline.collect import (
     take_sealed,
 )
 from wheelfactory.pipeline.jobs import WorkflowJobs, batch_matrix
-from wheelfactory.release.bundle import MAX_BUNDLE_BYTES, read_subjects
+from wheelfactory.release.bundle import read_bundle, read_subjects
 from wheelfactory.release.github.workflow_runs import read_run, read_seals, require_own_run
 from wheelfactory.release.manifest import available_cells
 from wheelfactory.release.transaction import held_rows, sha256sums
@@ -113,8 +113,7 @@ def add_publish_kernels(parser: argparse.ArgumentParser) -> None:
 def execute_publish_kernels(options: argparse.Namespace, environ: Environ) -> int:
     """Publish the kernel archives that `ci collect` uploaded, each with the attestation beside it."""
     jobs, source = WorkflowJobs.read(options.jobs), str(options.attestation)
-    unreadable = InputError("cannot read the attestation", source, "name the bundle that actions/attest wrote")
-    bundle = read_file(options.attestation, unreadable, MAX_BUNDLE_BYTES)
+    bundle = read_bundle(options.attestation)
     archive_names = {set_jobs.id: set_jobs.archive_name for set_jobs in jobs.kernel_sets}
     with log_to_stderr():
         host = open_attested_archive_host(options.target, environ)

@@ -69,11 +69,12 @@ class GitHubArchiveHost:
         self._require_attested(file, sha256, bundle, _UNSIGNED_HINT)
         if self._is_published(name, file, sha256):
             return
+
         # another process uploaded it, perhaps seconds ago, and GitHub's lists can be older
-        draft = self._releases.client.poll(
-            lambda: next((one for one in self._drafts(name) if one.has_assets({file: sha256})), None),
-            lambda found: found is not None,
-        )
+        def find_draft() -> Draft | None:
+            return next((one for one in self._drafts(name) if one.has_assets({file: sha256})), None)
+
+        draft = self._releases.client.poll(find_draft, bool)
         if draft is None:
             hint = "run `ci collect` again (re-run the job): it uploads the archive"
             which = f"no draft of {name} has {file} with sha256 {sha256}"

@@ -120,20 +120,19 @@ class Client:
         A `public_url` is tried first: it is no call of the API, and GitHub refuses it in private repositories.
         """
 
-        def attempt() -> bool:
+        def attempt() -> None:
             if public_url:
                 with suppress(RefusedError):
                     self._store(public_url, path)
-                    return True
+                    return
             headers = {"Accept": "application/octet-stream"}
             with self._exchange("GET", url, stream=True, headers=headers) as answer, _wire(url):
                 if answer.is_redirect:
                     self._store(urljoin(url, answer.headers["Location"]), path)
                 else:
                     save_body(answer, path, _MOST_BYTES)
-            return True
 
-        self.retry(attempt, lambda: None)
+        self.retry(attempt)
 
     def _store(self, url: str, path: Path) -> None:
         """Download from another host than the API's, in a new session without the token."""
@@ -174,7 +173,7 @@ class Client:
                 self._sleep(pause)
         self._created.append(self._clock())
 
-    def retry(self, attempt: Callable[[], _T], find_result: Callable[[], _T | None]) -> _T:
+    def retry(self, attempt: Callable[[], _T], find_result: Callable[[], _T | None] = lambda: None) -> _T:
         """Try `attempt` until it succeeds, without repeating a change that GitHub made before its response was lost.
 
         After each try without a response, `find_result` looks for the result. Only if it returns None, `attempt` is
@@ -218,7 +217,7 @@ class Client:
             answer = self._exchange("GET", url)
             return _json(answer), answer
 
-        return self.retry(attempt, lambda: None)
+        return self.retry(attempt)
 
     def _exchange(self, method: str, url: str, **options: Any) -> requests.Response:
         """Send one request; return its successful response, or the redirect of a download."""

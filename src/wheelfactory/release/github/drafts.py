@@ -34,7 +34,7 @@ class Draft(ReleaseFiles):
 
     def _find_stored(self, asset: Asset) -> StoredAsset | None:
         """List the assets again; return this one if it is complete."""
-        self._assets = self._releases.list_assets(self.release)
+        self.assets = self._releases.list_assets(self.release)
         return self.assets[asset.name] if self.has_assets({asset.name: asset.sha256}) else None
 
     def _upload(self, asset: Asset, report_progress: ProgressCallback) -> StoredAsset:
@@ -68,7 +68,7 @@ class Draft(ReleaseFiles):
 
     def require_assets(self, digests: Mapping[str, str]) -> None:
         """List the assets again. Raises `PublishError` unless they are exactly these, with these sha256."""
-        self._assets = self._releases.list_assets(self.release)
+        self.assets = self._releases.list_assets(self.release)
         wrong = set(self.assets) ^ set(digests)
         wrong |= {name for name in set(digests) - wrong if not self.has_assets({name: digests[name]})}
         if wrong:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime, timedelta, timezone
+from functools import cached_property
 
 from wheelfactory.core.errors import PublishError
 from wheelfactory.core.published import MANIFEST_NAME
@@ -18,22 +19,32 @@ from wheelfactory.release.verified import merge_rows
 _OVERLAP = timedelta(hours=4)
 
 
+class _PublishedRelease(ReleaseFiles):
+    """One published release. It never changes, so its assets and its manifest are read only once."""
+
+    @cached_property
+    def rows(self) -> tuple[WheelRow, ...]:
+        """The rows of its manifest. Raises `InputError` for an invalid manifest."""
+        data = self._releases.read(self.assets[MANIFEST_NAME])
+        return parse_rows(data, f"{MANIFEST_NAME} of {self.release.tag_name}")
+
+    @property
+    def published_at(self) -> datetime:
+        """When it was published."""
+        return self.release.published_at or datetime.min.replace(tzinfo=timezone.utc)
+
+
 class PublishedReleases:
     """The published releases with wheels. Prereleases are ignored: they hold kernel archives."""
 
     def __init__(self, releases: Releases) -> None:
         self._releases = releases
-        self._held: dict[int, ReleaseFiles] = {}
-        self._manifests: dict[int, tuple[WheelRow, ...]] = {}
+        self._held: dict[int, _PublishedRelease] = {}
 
     def update(self, listed: Iterable[Release]) -> None:
         """Replace the known releases with the published releases of this list."""
-        # a published release never changes, so its assets are listed only once
-        self._held = {
-            release.id: self._held.get(release.id) or ReleaseFiles(self._releases, release)
-            for release in listed
-            if not (release.draft or release.prerelease)
-        }
+        published = (release for release in listed if not (release.draft or release.prerelease))
+        self._held = {one.id: self._held.get(one.id) or _PublishedRelease(self._releases, one) for one in published}
 
     def manifest_ids(self) -> frozenset[int]:
         """The ids of the releases with a manifest."""
@@ -41,28 +52,21 @@ class PublishedReleases:
 
     def read_newest_manifest(self) -> tuple[WheelRow, ...]:
         """The rows of the newest manifest; none without one. Raises `InputError` for an invalid manifest."""
-        newest = self._with_manifest()[:1]
-        return self._read_manifest(newest[0]) if newest else ()
+        return next((held.rows for held in self._with_manifest()), ())
 
     def read_rows(self) -> tuple[WheelRow, ...]:
         """The rows of the newest manifest, and of those up to `_OVERLAP` older, whose rows it may lack."""
         rows = self.read_newest_manifest()
         named = self._with_manifest()
         for held in named[1:]:
-            if _published_at(named[0]) - _published_at(held) <= _OVERLAP:
-                rows = merge_rows(rows, self._read_manifest(held))
+            if named[0].published_at - held.published_at <= _OVERLAP:
+                rows = merge_rows(rows, held.rows)
         return rows
 
-    def _with_manifest(self) -> list[ReleaseFiles]:
+    def _with_manifest(self) -> list[_PublishedRelease]:
         """The releases with a manifest, the newest first."""
         named = [held for held in self._held.values() if MANIFEST_NAME in held.assets]
-        return sorted(named, key=lambda held: (_published_at(held), held.release.id), reverse=True)
-
-    def _read_manifest(self, held: ReleaseFiles) -> tuple[WheelRow, ...]:
-        if held.release.id not in self._manifests:
-            data = self._releases.read(held.assets[MANIFEST_NAME])
-            self._manifests[held.release.id] = parse_rows(data, f"{MANIFEST_NAME} of {held.release.tag_name}")
-        return self._manifests[held.release.id]
+        return sorted(named, key=lambda held: (held.published_at, held.release.id), reverse=True)
 
     def find_url(self, row: WheelRow) -> str | None:
         """Find the public URL of a wheel in a release that also has its metadata; None if no release has both."""
@@ -94,7 +98,3 @@ class PublishedReleases:
             "otherwise delete that release on GitHub and publish under another --tag"
         )
         return PublishError(what, f"{name} in {held.release.tag_name}", hint)
-
-
-def _published_at(held: ReleaseFiles) -> datetime:
-    return held.release.published_at or datetime.min.replace(tzinfo=timezone.utc)

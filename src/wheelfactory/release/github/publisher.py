@@ -12,6 +12,7 @@ from typing import TypeAlias
 from wheelfactory.core.errors import InputError, PublishError
 from wheelfactory.core.progress import ProgressCallback, ignore_progress, logger
 from wheelfactory.core.published import MANIFEST_NAME
+from wheelfactory.core.wrap import shorten_names
 from wheelfactory.release.bundle import BUNDLE_SUFFIX
 from wheelfactory.release.github.drafts import Draft, Drafts, parse_release_tag, require_size, wheel_name, wheel_names
 from wheelfactory.release.github.published import PublishedReleases
@@ -140,8 +141,7 @@ class GitHubPublisher:
 
     def _require_read(self, own: int | None = None) -> None:
         """Raise `ConcurrentPublishError` if there are manifests, except the `own`, that were not read."""
-        found = self._published.manifest_ids() - {own}
-        if self._read is not None and found != self._read:
+        if self._read is not None and self._published.manifest_ids() - {own} != self._read:
             raise ConcurrentPublishError(self._releases.client.repository)
 
     def _require_nothing_staged(self, rows: Iterable[WheelRow]) -> None:
@@ -150,9 +150,9 @@ class GitHubPublisher:
         drafts = self._own_drafts().parts().values()
         staged = {name for draft in drafts for name in wheel_names(draft.assets) if not is_staged_rows(name)} - named
         if staged:
-            detail = f"{self._tag} has {min(staged)}" + (f" and {len(staged) - 1} more" if len(staged) > 1 else "")
             hint = "use another --tag, or publish or delete the draft first"
-            raise PublishError("wheels are staged under this tag", detail, hint)
+            which = f"{self._tag} has {shorten_names(sorted(staged), 1)}"
+            raise PublishError("wheels are staged under this tag", which, hint)
 
     def _divide(self, rows: Iterable[WheelRow], before: Sequence[WheelRow]) -> dict[int, tuple[WheelRow, ...]]:
         """The new rows of each draft, by part number. Raises `PublishError` for a new row without a file."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
+from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 from urllib.parse import quote
@@ -193,8 +194,7 @@ class Releases:
             found = self._get(release)
             return found if done(found) else None
 
-        call = ApiCall("PATCH", release.url, body)
-        edited = self.client.retry(lambda: _read(Release, self._send(call)), find_edited)
+        edited = self.client.retry(lambda: _read(Release, self._send(ApiCall("PATCH", release.url, body))), find_edited)
         self._acknowledged[self._releases_url][edited.url] = _state(edited)
         return edited
 
@@ -223,11 +223,7 @@ class Releases:
         return _read(Release, self.client.get(release.url))
 
     def _delete(self, url: str) -> None:
-        def attempt() -> bool:
-            none_if_missing(lambda: self._send(ApiCall("DELETE", url)))
-            return True
-
-        self.client.retry(attempt, lambda: None)
+        self.client.retry(lambda: none_if_missing(lambda: self._send(ApiCall("DELETE", url))))
 
     def _send(self, call: ApiCall, report_progress: ProgressCallback = ignore_progress) -> Any:
         return self.client.send(call, report_progress)
@@ -239,14 +235,11 @@ class ReleaseFiles:
     def __init__(self, releases: Releases, release: Release) -> None:
         self._releases = releases
         self.release = release
-        self._assets: dict[str, StoredAsset] | None = None
 
-    @property
+    @cached_property
     def assets(self) -> dict[str, StoredAsset]:
         """The assets by name, including incomplete uploads."""
-        if self._assets is None:
-            self._assets = self._releases.read_assets(self.release)
-        return self._assets
+        return self._releases.read_assets(self.release)
 
     def find_digests(self, names: Iterable[str]) -> dict[str, str]:
         """The sha256 of each of these assets that is complete, by name."""

@@ -35,8 +35,7 @@ def find_missing_settings(client: Client) -> Iterator[str]:
     for one in _read(client, "/actions/workflows")["workflows"]:
         if one["state"] != "active":
             yield f"Actions, Enable workflow: {one['path']} is {one['state']}; forks begin so, and 60 idle days end so"
-    missing = {*ENVIRONMENTS} - {one["name"] for one in _read(client, "/environments")["environments"]}
-    if missing:
+    if missing := {*ENVIRONMENTS} - {one["name"] for one in _read(client, "/environments")["environments"]}:
         yield f"Settings, Environments: create {', '.join(sorted(missing))}, for the tags v* and {branch}"
     deploying = _read(client, "/environments/github-pages/deployment-branch-policies")
     if deploying and "v*" not in [one["name"] for one in deploying["branch_policies"]]:

@@ -102,12 +102,11 @@ def install_commands(
 ) -> tuple[InstallCommand, InstallCommand]:
     """The commands that the site shows to users of pip or uv: torch from PyTorch's index, then the wheel."""
     installer = _installer(name, python)
-    torch = installer.install_torch(torch_requirement(wheel.cell), source.torch_indexes[wheel.cell.rocm])
-    index = f"{source.address}/{index_path(wheel.index)}/"
-    command = installer.install_from_index(index, f"{wheel.row.project}=={wheel.row.version}")
-    if wheel.row.project == FALLBACK_NAME:  # as docs/how-to/use-it-in.md shows it
-        command = (*command[:-1], "--no-deps", command[-1])
-    return torch, command
+    torch = installer.install_torch(torch_requirement(wheel.cell), index=source.torch_indexes[wheel.cell.rocm])
+    index, requirement = f"{source.address}/{index_path(wheel.index)}/", f"{wheel.row.project}=={wheel.row.version}"
+    # as docs/how-to/use-it-in.md shows it
+    options = ("--no-deps",) if wheel.row.project == FALLBACK_NAME else ()
+    return torch, installer.install_from_index(index, *options, requirement)
 
 
 def _installer(name: str, python: Path) -> Installer:

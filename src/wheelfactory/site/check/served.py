@@ -101,8 +101,7 @@ def _links(page: bytes, address: str) -> dict[str, tuple[object, ...]]:
 
 
 def _facts(link: Link) -> tuple[object, ...]:
-    attributes = {name: value for name, value in link.attrs.items() if name.startswith("data-")}
-    return link.url, attributes
+    return link.url, {name: value for name, value in link.attrs.items() if name.startswith("data-")}
 
 
 def check_files(site: PublishedSite, environ: Mapping[str, str]) -> GateResult:
