@@ -41,13 +41,10 @@ def tensors(queries: int, keys: int, width: int = 32, device: str = "cpu") -> li
 @pytest.mark.parametrize(
     ("told", "lengths"),
     [
-        (SOFTCAP, [(20, 20), (20, 90)]),
-        (
-            Told(alibi=2, causal=True, window_size=(30, 0), softcap=3.0),
-            [(20, 20), (200, 200), (100, 100), (20, 20), (20, 90), (300, 140), (100, 700)],
-        ),
+        (SOFTCAP, [(20, 20), (200, 200), (100, 100), (20, 20)]),
+        (Told(alibi=2, causal=True, window_size=(30, 0), softcap=3.0), [(20, 90), (300, 140), (100, 700)]),
     ],
-    ids=["softcap", "all"],
+    ids=["square", "all"],
 )
 @pytest.mark.usefixtures("chosen")
 def test_it_computes_attention_of_any_lengths(
@@ -60,6 +57,7 @@ def test_it_computes_attention_of_any_lengths(
     monkeypatch.setattr(flex, "OWN", 1)
     caplog.set_level(logging.DEBUG, "flash_attention_amd")
     slopes = told.slopes(2, 4, device)
+    slopes = None if slopes is None else slopes.double()  # of another dtype than the scores
     for queries, keys in lengths:
         q, k, v = tensors(queries, keys, device=device)
         out = flash_attn_func(q, k, v, **told.arguments(slopes))
@@ -67,18 +65,16 @@ def test_it_computes_attention_of_any_lengths(
         assert off(out, truth) < ATOL[torch.float32]
         assert out.is_contiguous()
     own = [record.message for record in caplog.records if record.name == "flash_attention_amd"]
-    # at most three where query i is aligned with key i, and three for other lengths
-    assert min(4, len(lengths)) <= len(own) <= 6
+    assert len(own) == 3  # for the first lengths, for the next, and for any
     assert {message[:23] for message in own} == {"compiled FlexAttention "}
 
 
 @COMPILER
 @pytest.mark.filterwarnings("ignore")  # torch's compiler warns of its own code
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
 @pytest.mark.usefixtures("chosen")
-def test_slopes_of_any_dtype_are_multiplied_in_float32(dtype: torch.dtype, device: str) -> None:
+def test_slopes_in_bfloat16_are_multiplied_in_float32(device: str) -> None:
     told = Told(alibi=1)
-    slopes = (told.slopes(2, 4, device) / 100).to(dtype)  # times distances that bfloat16 cannot express
+    slopes = (told.slopes(2, 4, device) / 100).bfloat16()  # times distances that bfloat16 cannot express
     q, k, v = tensors(600, 600, device=device)
     out = flash_attn_func(q, k, v, alibi_slopes=slopes)
     truth, *_ = attention(q.double(), k.double(), v.double(), told, slopes.double())
