@@ -131,6 +131,8 @@ def test_a_file_missing_on_the_index_is_an_error(index: Index, cache: Path) -> N
         (404, "text/html", b"no such project"),
         (200, "text/plain", b"a page of a proxy"),
         (200, "application/vnd.pypi.simple.v1+json", b"{}"),
+        (200, "application/vnd.pypi.simple.v1+json", b"[" * 100_000),
+        (200, "text/html", b"<![garbage["),
         (200, "text/html", b'<meta name="pypi:repository-version" content="9.0">'),  # of the future
     ],
 )

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from wheelfactory.core.digest import content_key, file_sha256
 from wheelfactory.core.errors import SourceError
 from wheelfactory.core.files import atomic_path, scratch_dir, write_atomic
-from wheelfactory.core.http import http_error_reason, save_body
+from wheelfactory.core.http import http_error_reason, require_ok, save_body
 from wheelfactory.core.process import capture
 from wheelfactory.core.progress import logger
 from wheelfactory.matrix.facts import FlashAttn
@@ -84,7 +84,7 @@ def fetch_file(project: str, filename: str, sha256: str, cache: Path, environ: M
                     "no such file on the index", f"{filename} of {project}", "check its name in matrix.yaml"
                 )
             with client.s.get(packages[filename].url, stream=True) as response:
-                response.raise_for_status()
+                require_ok(response)
                 save_body(response, written, _MAX_SOURCE_BYTES)
         except INDEX_ERRORS as error:
             raise SourceError(

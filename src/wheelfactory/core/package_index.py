@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import requests
+from bs4 import ParserRejectedMarkup
 from pypi_simple import NoSuchProjectError, PyPISimple, UnsupportedContentTypeError, UnsupportedRepoVersionError
 
 from wheelfactory.core.http import http_session
@@ -18,6 +19,8 @@ INDEX_ERRORS = (
     UnsupportedContentTypeError,
     UnsupportedRepoVersionError,
     ValueError,  # invalid JSON, or JSON of something else
+    RecursionError,  # the parsers recurse into JSON and HTML
+    ParserRejectedMarkup,
 )
 """The exceptions of an unreachable index, and of a server that is not one."""
 
