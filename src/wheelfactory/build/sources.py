@@ -33,6 +33,10 @@ else:  # before 3.10.12 and 3.11.4 the standard library's tarfile has no extract
 
 _MAX_SOURCE_BYTES = 1 << 30
 
+# what reading a damaged archive raises beside `tarfile.TarError`: for numbers and times out of range, a link to a file
+# that it lacks, folders that are nested too deep
+_TAR_ERRORS = (EOFError, ArithmeticError, LookupError, RecursionError, ValueError, zlib.error, lzma.LZMAError)
+
 # variables that git sets in a hook; they would make our git work in the hook's repository
 _GIT_LOCATION_VARIABLES = frozenset(
     {"GIT_DIR", "GIT_WORK_TREE", "GIT_COMMON_DIR", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY"}
@@ -120,9 +124,10 @@ def _open_tar(archive: Path) -> Iterator[tarfile.TarFile]:
     try:
         with tarfile.open(archive) as tar:
             yield tar
-    except (tarfile.TarError, EOFError, zlib.error, lzma.LZMAError) as error:
+    except (tarfile.TarError, *_TAR_ERRORS) as error:
+        why = str(error).partition(":\n")[0]
         raise SourceError(
-            "invalid source archive", f"{archive.name}: {error}", "check that matrix.yaml names the sdist"
+            "invalid source archive", f"{archive.name}: {why}", "check that matrix.yaml names the sdist"
         ) from None
 
 
