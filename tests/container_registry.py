@@ -42,7 +42,7 @@ class ContainerRegistry:
     def add(self, image: str) -> str:
         """Add an image, such as ``rocm/pytorch:tag``, and return its digest."""
         repository, tag = image.split(":")
-        manifest = json.dumps({"image": image}).encode()
+        manifest = json.dumps({"schemaVersion": 2, "image": image}).encode()
         self.images.setdefault(repository, {})[tag] = manifest
         return digest_of(manifest)
 

@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Mapping
+from typing import Literal
 from urllib.parse import quote
 
 import requests
+from pydantic import Field
 from requests.utils import parse_dict_header
 
 from wheelfactory.core.digest import SHA256
@@ -47,6 +50,12 @@ class _TokenResponse(FrozenModel, extra="ignore"):
     access_token: str | None = None
 
 
+class _Manifest(FrozenModel, extra="ignore"):
+    """What the manifests and indexes of `MANIFESTS` have in common."""
+
+    schema_version: Literal[2] = Field(alias="schemaVersion")
+
+
 class Registry:
     """A registry at a URL. Every failed request raises `FactoryError`; only a missing tag is a result."""
 
@@ -81,6 +90,8 @@ class Registry:
         if response.status_code != requests.codes.not_found and digest is None:
             response, body = self._request("GET", url, repository)
             digest = response.headers.get("Docker-Content-Digest")
+            if response.status_code != requests.codes.not_found:
+                parse_model(_Manifest, body, FactoryError("not a manifest of an image", f"{repository}:{tag}", _HINT))
             computed = f"sha256:{hashlib.sha256(body).hexdigest()}"
             if digest not in (None, computed):
                 raise FactoryError(
@@ -112,24 +123,25 @@ class Registry:
         if scheme.lower() != "bearer" or not challenge.get("realm"):
             raise FactoryError("the registry requires a login", repository, "name a public registry")
         query = {key: challenge[key] for key in ("service", "scope") if challenge.get(key)}
-        url = str(requests.Request("GET", challenge["realm"], params=query).prepare().url)
-        response, body = self._send("GET", url)
-        error = FactoryError("the registry issued no token", f"{url}: HTTP {response.status_code}", _HINT)
+        response, body = self._send("GET", challenge["realm"], query=query)
+        error = FactoryError("the registry issued no token", f"{response.url}: HTTP {response.status_code}", _HINT)
         found = parse_model(_TokenResponse, body, error)
         token = found.token or found.access_token
         if response.status_code != requests.codes.ok or token is None:
             raise error
         return token
 
-    def _send(self, method: str, url: str, token: str | None = None) -> tuple[requests.Response, bytes]:
+    def _send(
+        self, method: str, url: str, token: str | None = None, query: Mapping[str, str] | None = None
+    ) -> tuple[requests.Response, bytes]:
         headers = {"Accept": MANIFESTS if "/manifests/" in url else "application/json"}
         if token:
             headers["Authorization"] = f"Bearer {token}"
         try:
-            response = self._session.request(method, url, headers=headers)
+            response = self._session.request(method, url, headers=headers, params=query)
             return response, response.content
         except requests.exceptions.RetryError as error:
             hint = "run this later; nothing was changed"
             raise FactoryError("the registry is busy", f"{url}: {http_error_reason(error)}", hint) from error
-        except (requests.RequestException, UnicodeError) as error:
+        except requests.RequestException as error:
             raise FactoryError("cannot reach the registry", f"{url}: {http_error_reason(error)}", _HINT) from error

@@ -69,7 +69,7 @@ class TorchIndex:
             urls = [urlsplit(package.url) for package in page.packages if not package.is_yanked]
             # file names from the URLs, as pip reads them; the text of a link can differ
             return [unquote(url.path.rpartition("/")[2]) for url in urls]
-        except (*INDEX_ERRORS, RecursionError) as error:  # RecursionError: the HTML parser recurses into a page
+        except INDEX_ERRORS as error:
             which = f"{what}, {address}: {http_error_reason(error)}"
             raise FactoryError("cannot read an index", which, _HINT) from error
 

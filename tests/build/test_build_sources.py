@@ -131,6 +131,8 @@ def test_a_file_missing_on_the_index_is_an_error(index: Index, cache: Path) -> N
         (404, "text/html", b"no such project"),
         (200, "text/plain", b"a page of a proxy"),
         (200, "application/vnd.pypi.simple.v1+json", b"{}"),
+        (200, "application/vnd.pypi.simple.v1+json", b"[" * 100_000),
+        (200, "text/html", b"<![garbage["),
         (200, "text/html", b'<meta name="pypi:repository-version" content="9.0">'),  # of the future
     ],
 )
@@ -385,6 +387,28 @@ def test_a_link_to_the_outside_is_refused(tmp_path: Path) -> None:
             tar.addfile(link)
         with pytest.raises(SourceError, match="invalid source archive"):
             unpack_source(Source(tmp_path / SDIST, "sha256:0", 0), tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"pax_headers": {"mtime": "inf"}},
+        {"pax_headers": {"mtime": "1e300"}},
+        {"pax_headers": {"path": "a\0b"}},
+        {"name": "a/" * 3000 + "b"},
+        {"type": tarfile.LNKTYPE, "linkname": "missing"},
+        {"type": tarfile.CHRTYPE},
+    ],
+    ids=str,
+)
+def test_a_member_that_cannot_be_written_is_refused(tmp_path: Path, changes: dict[str, object]) -> None:
+    member = tarfile.TarInfo("a/setup.py")
+    for name, value in changes.items():
+        setattr(member, name, value)
+    with tarfile.open(tmp_path / SDIST, "w:gz", format=tarfile.PAX_FORMAT) as tar:
+        tar.addfile(member)
+    with pytest.raises(SourceError, match=f"invalid source archive: {SDIST}: .+"):
+        unpack_source(Source(tmp_path / SDIST, "sha256:0", 0), tmp_path / "out")
 
 
 def test_a_damaged_archive_is_refused(tmp_path: Path) -> None:

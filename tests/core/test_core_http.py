@@ -184,6 +184,35 @@ def test_an_answer_that_is_larger_than_its_limit_is_not_kept(
             session.get(server.url)
 
 
+@pytest.mark.parametrize(
+    "head",
+    [
+        *(b"302 Found\r\nLocation: " + url for url in (b"http://[", b"http://a..b/", b"http://a:b/")),
+        b"200 OK\r\nTransfer-Encoding: chunked\r\n\r\n-5",
+    ],
+)
+def test_an_invalid_answer_is_an_error_of_requests(head: bytes, session: requests.Session, tmp_path: Path) -> None:
+    def serve(handler: Handler) -> None:
+        handler.wfile.write(b"HTTP/1.1 " + head + b"\r\n\r\n")
+
+    with answering(Handler, serve=serve) as url:
+        for stream in (False, True):
+            with pytest.raises(requests.RequestException), session.get(url, stream=stream) as answer:
+                save_body(answer, tmp_path / "file", 100)
+
+
+def test_a_redirect_from_https_to_http_is_not_followed(session: requests.Session) -> None:
+    moved = requests.Response()
+    moved.status_code, moved.url = 302, "https://host/list"
+    for target in ("https://elsewhere/", "/list", "//elsewhere/"):
+        moved.headers["Location"] = target
+        assert session.get_redirect_target(moved) == target
+    for target in ("http://host/list", "file:///list"):
+        moved.headers["Location"] = target
+        with pytest.raises(requests.RequestException, match=f"redirected to {target}, which is not https"):
+            session.get_redirect_target(moved)
+
+
 def test_every_request_has_the_limits_of_this_module() -> None:
     other = re.compile(r"requests\.(get|post|request|Session)\(|url(open|retrieve)\(|iter_content\(|_opener\(|OpenerD")
     folders = (PACKAGE_DIR, PACKAGE_DIR.parents[1] / "scripts")

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from wheelfactory.core.digest import content_key, file_sha256
 from wheelfactory.core.errors import SourceError
 from wheelfactory.core.files import atomic_path, scratch_dir, write_atomic
-from wheelfactory.core.http import http_error_reason, save_body
+from wheelfactory.core.http import http_error_reason, require_ok, save_body
 from wheelfactory.core.process import capture
 from wheelfactory.core.progress import logger
 from wheelfactory.matrix.facts import FlashAttn
@@ -32,6 +32,10 @@ else:  # before 3.10.12 and 3.11.4 the standard library's tarfile has no extract
     from backports import tarfile
 
 _MAX_SOURCE_BYTES = 1 << 30
+
+# what reading a damaged archive raises beside `tarfile.TarError`: for numbers and times out of range, a link to a file
+# that it lacks, folders that are nested too deep
+_TAR_ERRORS = (EOFError, ArithmeticError, LookupError, RecursionError, ValueError, zlib.error, lzma.LZMAError)
 
 # variables that git sets in a hook; they would make our git work in the hook's repository
 _GIT_LOCATION_VARIABLES = frozenset(
@@ -83,7 +87,7 @@ def fetch_file(project: str, filename: str, sha256: str, cache: Path, environ: M
                 hint = "check its name in matrix.yaml"
                 raise SourceError("no such file on the index", f"{filename} of {project}", hint)
             with client.s.get(packages[filename].url, stream=True) as response:
-                response.raise_for_status()
+                require_ok(response)
                 save_body(response, written, _MAX_SOURCE_BYTES)
         except INDEX_ERRORS as error:
             hint = "check the network, or set PIP_INDEX_URL to a reachable index"
@@ -114,9 +118,9 @@ def _open_tar(archive: Path) -> Iterator[tarfile.TarFile]:
     try:
         with tarfile.open(archive) as tar:
             yield tar
-    except (tarfile.TarError, EOFError, zlib.error, lzma.LZMAError) as error:
-        hint = "check that matrix.yaml names the sdist"
-        raise SourceError("invalid source archive", f"{archive.name}: {error}", hint) from None
+    except (tarfile.TarError, *_TAR_ERRORS) as error:
+        why, hint = str(error).partition(":\n")[0], "check that matrix.yaml names the sdist"
+        raise SourceError("invalid source archive", f"{archive.name}: {why}", hint) from None
 
 
 def fetch_git(name: str, git: GitTag, cache: Path, environ: Mapping[str, str]) -> Source:

@@ -6,14 +6,15 @@ Only the doctor has a client of its own, because doctor.py must run without thir
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urljoin, urlsplit
 
 import requests
 from requests.adapters import HTTPAdapter
-from urllib3.exceptions import MaxRetryError, ResponseError
+from urllib3.exceptions import HTTPError, MaxRetryError, ResponseError
 from urllib3.util import Retry
 
 from wheelfactory.core.deadline import DOWNLOAD_TIMEOUT_S, call_within
@@ -55,6 +56,16 @@ class _Session(requests.Session):
 
     timeout: float | tuple[float, float]
 
+    def request(self, *arguments: Any, **named: Any) -> requests.Response:
+        with _request_errors():
+            return super().request(*arguments, **named)
+
+    def get_redirect_target(self, response: requests.Response) -> str | None:
+        target = super().get_redirect_target(response)
+        if target and urlsplit(response.url).scheme == "https" != urlsplit(urljoin(response.url, target)).scheme:
+            raise requests.exceptions.InvalidSchema(f"redirected to {target}, which is not https")
+        return target
+
     def send(self, request: requests.PreparedRequest, **named: Any) -> requests.Response:
         def exchange() -> requests.Response:
             response = super(_Session, self).send(request, **{**named, "timeout": self.timeout, "stream": True})
@@ -69,8 +80,25 @@ class _Session(requests.Session):
 
 def save_body(response: requests.Response, path: Path, max_bytes: int) -> None:
     """Write a streamed answer to a file. Raises `requests.RequestException` if it is larger or too slow."""
-    with path.open("wb") as file:
+    with path.open("wb") as file, _request_errors():
         _within(response.raw.tell, lambda: _copy(response, file.write, max_bytes))
+
+
+@contextmanager
+def _request_errors() -> Iterator[None]:
+    """Turn what requests lets through into `requests.RequestException`: any header or address can be invalid."""
+    try:
+        yield
+    except requests.RequestException:
+        raise
+    except (ValueError, HTTPError) as error:
+        raise requests.RequestException(str(error)) from None
+
+
+def require_ok(response: requests.Response) -> None:
+    """Raise `requests.HTTPError` unless the status is 200: no other one promises the whole file."""
+    if response.status_code != requests.codes.ok:
+        raise requests.HTTPError(f"HTTP {response.status_code}", response=response)
 
 
 def _within(size: Callable[[], int], call: Callable[[], _T]) -> _T:
@@ -128,8 +156,10 @@ def next_page_url(response: requests.Response, home: str, template: FactoryError
     link = response.links.get("next", {}).get("url")
     if link is None:
         return None
-    url = urljoin(response.url, link)
-    # another host would receive our token
-    if urlsplit(url)[:2] != urlsplit(home)[:2]:
-        raise type(template)(template.what, f"{template.which}: {url}", template.hint)
-    return url
+    url = link
+    with suppress(ValueError):  # of an invalid address
+        url = urljoin(response.url, link)
+        # another host would receive our token
+        if urlsplit(url)[:2] == urlsplit(home)[:2]:
+            return url
+    raise type(template)(template.what, f"{template.which}: {url}", template.hint)

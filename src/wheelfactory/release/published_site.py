@@ -14,7 +14,7 @@ from urllib.request import url2pathname
 import requests
 
 from wheelfactory.core.errors import InputError
-from wheelfactory.core.http import http_error_reason, http_session, save_body
+from wheelfactory.core.http import http_error_reason, http_session, require_ok, save_body
 from wheelfactory.core.published import names_local_file, wheel_url
 from wheelfactory.doctor.manifest_source import read_manifest_bytes, resolve_site
 from wheelfactory.release.bundle import BUNDLE_SUFFIX
@@ -90,7 +90,10 @@ class PublishedSite:
             return local.stat().st_size if local.is_file() else None
         # not HEAD: the signed addresses that GitHub redirects to need not allow it. Compression would hide the size
         with _get(url, environ, headers={"Accept-Encoding": "identity"}, stream=True) as response:
-            return None if response is None else int(response.headers.get("Content-Length", row.size))
+            if response is None:
+                return None
+            length = response.headers.get("Content-Length", "")
+            return int(length) if length.isdecimal() else row.size
 
     def _url(self, row: WheelRow) -> str:
         if row.url is None and self.base is None:
@@ -142,7 +145,7 @@ def _get(url: str, environ: Mapping[str, str], **options: Any) -> Iterator[reque
             if response.status_code in _GONE:
                 yield None
             else:
-                response.raise_for_status()
+                require_ok(response)
                 yield response
     except requests.RequestException as error:
         raise InputError("cannot download", f"{url} ({http_error_reason(error)})", _NETWORK_HINT) from None

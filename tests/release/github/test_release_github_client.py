@@ -13,11 +13,12 @@ import requests
 from fake_github import TOKEN, Clock, FakeGitHub
 from fake_github.answering import RESET_S
 from fake_github.repository import OWNER_REPO
+from loopback import Handler, answering
 from wheelfactory.core.digest import file_sha256
 from wheelfactory.core.errors import FactoryError, InputError, PublishError
 from wheelfactory.release.github import client as client_module
 from wheelfactory.release.github.client import Client
-from wheelfactory.release.github.releases import Releases
+from wheelfactory.release.github.releases import Release, Releases
 from wheelfactory.release.github.responses import RetryableError, check_response, find_retry_delay, is_rate_limit
 from wheelfactory.release.transaction import Asset
 
@@ -84,7 +85,7 @@ class Silent(Client):
 
 def test_delays_of_a_rate_limit_without_headers_start_at_a_minute_and_all_together_are_bounded() -> None:
     limited = requests.Response()
-    limited.status_code = 429
+    limited.status_code, limited._content = 429, b""
     with pytest.raises(RetryableError) as found:
         check_response(limited, "POST x", NOW)
     for error, message, pauses in (
@@ -119,6 +120,19 @@ def test_a_silent_server_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
         with pytest.raises(PublishError, match=r"GitHub does not respond.*[Tt]imed? ?out"):
             Releases(Client(address, OWNER_REPO, TOKEN, clock=clock, sleep=clock.sleep)).list_releases()
     assert len(clock.pauses) == 7
+
+
+@pytest.mark.parametrize(
+    "body", [b"{}", b"null", b'{"a": 5}', b"[null]", b"[" * 100_000, b"1" * 9_000, b"<html>", b'"\\ud800"'], ids=len
+)
+@pytest.mark.parametrize("status", [200, 403])
+def test_an_answer_of_something_else_is_an_error_and_not_an_empty_list(body: bytes, status: int) -> None:
+    clock = Clock()
+    with answering(Handler, serve=lambda handler: handler.answer(status, body)) as address:
+        releases = Releases(Client(address, OWNER_REPO, TOKEN, clock=clock, sleep=clock.sleep), "c" * 40)
+        for call in (releases.list_releases, lambda: releases.require_unmoved("v1"), lambda: releases.create("v1")):
+            with pytest.raises(PublishError):
+                call()
 
 
 @pytest.mark.parametrize(
@@ -226,14 +240,14 @@ def test_a_first_connection_that_is_refused_is_reported_in_seconds_and_a_later_o
         address = f"http://127.0.0.1:{bound.getsockname()[1]}"
         client = Client(address, OWNER_REPO, None, clock=clock, sleep=clock.sleep)
         with pytest.raises(PublishError, match=f"GitHub is unreachable: {address}/repos/{OWNER_REPO}: ") as error:
-            client.get(client.url)
+            client.get(client.url, Release)
         assert clock.pauses == [1, 2, 4]
         assert str(error.value).endswith("Connection refused (after 4 tries)")
         assert "Max retries" not in str(error.value)
         assert "GITHUB_API_URL" in error.value.hint
         client = client_with(github, TOKEN)
-        client.get(f"{client.url}/releases")
+        [*client.list_entries(f"{client.url}/releases", Release)]
         with pytest.raises(PublishError, match=r"GitHub does not respond: .* \(after 8 tries\)") as error:
-            client.get(address)
+            client.get(address, Release)
     assert "uploaded files are kept" in error.value.hint
     assert github.clock.pauses == [1, 2, 4, 8, 16, 32, 64]

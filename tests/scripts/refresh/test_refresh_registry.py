@@ -80,6 +80,8 @@ def test_a_wrong_digest_is_refused(hub: ContainerRegistry, stated: str, tells: b
         ("bodies", {"tags/list": b'{"tags": "one"}'}, "unexpected response of a registry: rocm/pytorch: tags: "),
         ("bodies", {"tags/list": b'{"tags": [1]}'}, r"unexpected response of a registry: rocm/pytorch: tags\.0: "),
         ("next_link", "<http://127.0.0.1:9/v2/x/tags/list>", "continues on another host: rocm/pytorch: http://127.0"),
+        ("next_link", "<http://[>", r"continues on another host: rocm/pytorch: http://\["),
+        ("challenge", 'Bearer realm="http://["', r"cannot reach the registry: http://\["),
         ("next_link", "</v2/rocm/pytorch/tags/list?n=1000>", "the list of tags is endless"),
     ],
 )
@@ -93,6 +95,14 @@ def test_a_list_that_cannot_be_read_is_an_error_and_not_empty(
         Registry(hub.url).list_tags("rocm/pytorch")
     assert hub.counts("/token") <= 1, "a rejected token is not fetched again"
     assert hub.counts("tags/list") <= 4
+
+
+@pytest.mark.parametrize("page", [b"<html>a portal</html>", b"{}", b"[" * 100_000])
+def test_a_page_without_a_digest_that_is_no_manifest_has_none(hub: ContainerRegistry, page: bytes) -> None:
+    hub.add(IMAGE)
+    hub.bodies = {"/manifests/": page}
+    with pytest.raises(FactoryError, match="not a manifest of an image: rocm/pytorch:one: "):
+        Registry(hub.url).find_digest("rocm/pytorch", "one")
 
 
 def test_a_long_pause_is_an_error_at_once(hub: ContainerRegistry) -> None:

@@ -84,6 +84,7 @@ def test_a_page_of_5000_links_takes_as_long_for_a_link_as_one_of_500(pages: Torc
         ("bodies", {"6.4": b"<html>Log in to this network</html>"}),
         ("bodies", {"6.4": b'<a href="http://[/torch-2.9.1%2Brocm6.4-cp312-cp312-linux_x86_64.whl">torch</a>'}),
         ("bodies", {"6.4": b"<div>" * 20_000}),
+        ("bodies", {"6.4": b"<![garbage["}),
         ("bodies", {"6.4": b'<meta name="pypi:repository-version" content="9.0">'}),
         ("bodies", {"6.4": b'<a href="/whl/rocm6.4/torch-2.9.1%2Brocm6.4-cp312-cp'}),
     ],

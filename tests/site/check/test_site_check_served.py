@@ -8,7 +8,7 @@ from typing import NoReturn
 
 import pytest
 
-from loopback import served
+from loopback import Handler, answering, served
 from release_factory import flash_attn_wheel, make_release, stub_wheel
 from wheelfactory.core.cell import Cell
 from wheelfactory.core.errors import InputError
@@ -173,6 +173,20 @@ def test_a_site_that_stays_stale_is_drift_when_the_time_is_up(release: Path, mon
     assert len(findings(results)) == 1, "a directory is read once"
     with pytest.raises(InputError, match=r"cannot read the manifest: http://127\.0\.0\.1:"):
         look(site.url, rows)  # it is gone
+
+
+@pytest.mark.parametrize(
+    ("status", "length", "found"),
+    [(204, "", "HTTP 204"), (300, "7", "HTTP 300"), (200, "7.0", ""), (200, "7", "7 bytes")],
+)
+def test_the_size_is_that_of_a_whole_answer(release: Path, status: int, length: str, found: str) -> None:
+    def serve(handler: Handler) -> None:
+        handler.answer(status, headers={"Content-Length": length})
+
+    with answering(Handler, serve=serve) as url:
+        (row,) = [row.model_copy(update={"url": f"{url}/a.whl"}) for row in read_manifest(release)[:1]]
+        shown = findings([check_files(PublishedSite("site", (row,)), {})])
+    assert [found in finding for finding in shown] == [True] * bool(found)
 
 
 def test_a_server_that_fails_is_reported_and_the_other_files_are_checked(release: Path) -> None:

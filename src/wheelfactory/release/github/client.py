@@ -18,8 +18,10 @@ import requests
 
 from wheelfactory.core.errors import InputError, PublishError
 from wheelfactory.core.http import http_error_reason, http_session, next_page_url, save_body
+from wheelfactory.core.models import FrozenModel
 from wheelfactory.core.progress import ProgressCallback, ignore_progress, logger
-from wheelfactory.release.github.responses import RefusedError, RetryableError, check_response
+from wheelfactory.core.strict import parse_json
+from wheelfactory.release.github.responses import RefusedError, RetryableError, check_response, read_response
 from wheelfactory.release.transaction import Asset
 
 API_URL = "https://api.github.com"
@@ -47,6 +49,7 @@ _MOST_BYTES = 1 << 31
 """Bytes of an asset; GitHub refuses more."""
 
 _T = TypeVar("_T")
+_Model = TypeVar("_Model", bound=FrozenModel)
 
 
 @dataclass(frozen=True)
@@ -98,16 +101,19 @@ class Client:
             request.headers["Authorization"] = f"Bearer {self._token}"
         return request
 
-    def get(self, url: str) -> Any:
+    def get(self, url: str, kind: type[_Model]) -> _Model:
         """The JSON at an API address."""
-        return self._get(url)[0]
+        return read_response(kind, self._get(url)[0], url)
 
-    def list_entries(self, url: str, name: str = "") -> Iterator[Any]:
+    def list_entries(self, url: str, kind: type[_Model], name: str = "") -> Iterator[_Model]:
         """All entries of a list, or of the list `name` in an object, following its Link headers."""
         following: str | None = f"{url}{'&' if '?' in url else '?'}per_page={_PAGE}"
         for _ in range(_MOST_PAGES):
-            entries, answer = self._get(str(following))
-            yield from entries[name] if name else entries
+            found, answer = self._get(str(following))
+            entries = found.get(name) if name and isinstance(found, dict) else found
+            if not isinstance(entries, list):
+                raise PublishError("unexpected response from GitHub", f"{url}: not a list", "check GITHUB_API_URL")
+            yield from (read_response(kind, entry, url) for entry in entries)
             elsewhere = PublishError("GitHub's list continues on another host", url, "check GITHUB_API_URL")
             following = next_page_url(answer, self.url, elsewhere)
             if following is None:
@@ -257,8 +263,10 @@ def _wire(url: str) -> Iterator[None]:
 
 
 def _json(answer: requests.Response) -> Any:
-    with _wire(answer.url):
-        return answer.json()  # a truncated body counts as no response
+    try:
+        return parse_json(answer.content)
+    except ValueError as error:  # a truncated body counts as no response
+        raise RetryableError(f"{_without_query(answer.url)}: not JSON: {error}") from None
 
 
 def _without_query(url: str) -> str:

@@ -14,10 +14,10 @@ import requests
 
 from wheelfactory.core.digest import file_sha256
 from wheelfactory.core.errors import PublishError
-from wheelfactory.core.models import FrozenModel, parse_model
+from wheelfactory.core.models import FrozenModel
 from wheelfactory.core.progress import ProgressCallback, ignore_progress, logger
 from wheelfactory.release.github.client import ApiCall, Client
-from wheelfactory.release.github.responses import RefusedError, none_if_missing
+from wheelfactory.release.github.responses import RefusedError, none_if_missing, read_response
 from wheelfactory.release.transaction import Asset
 
 
@@ -53,6 +53,12 @@ class Release(FrozenModel, extra="ignore"):
     """As of the response; see `Releases.read_assets`."""
 
 
+class _Commit(FrozenModel, extra="ignore"):
+    """A commit as the API returns it."""
+
+    sha: str
+
+
 # of a tag that does not exist: 404, or 422 for a name that is no commit (GitHub's description of "get a commit")
 _NO_TAG = (requests.codes.not_found, requests.codes.unprocessable_entity)
 _COMMIT_REFUSED = (requests.codes.forbidden, requests.codes.not_found, requests.codes.unprocessable_entity)
@@ -80,7 +86,7 @@ class Releases:
 
     def find_published(self, tag: str) -> Release | None:
         """The published release of a tag, or None."""
-        return none_if_missing(lambda: _read(Release, self.client.get(f"{self._releases_url}/tags/{tag}")))
+        return none_if_missing(lambda: self.client.get(f"{self._releases_url}/tags/{tag}", Release))
 
     def require_unmoved(self, tag: str) -> None:
         """Raise `PublishError` if the tag exists, and is not at the commit of the run: somebody moved it since.
@@ -91,7 +97,7 @@ class Releases:
             return
         url = f"{self.client.url}/commits/{quote(f'tags/{tag}', safe='')}"
         try:
-            found = self.client.get(url)["sha"]
+            found = self.client.get(url, _Commit).sha
         except RefusedError as refused:
             if refused.status in _NO_TAG:
                 return
@@ -112,7 +118,7 @@ class Releases:
             shown = {entry.url: _state(entry) for entry in found}
             return all(shown.get(address) == state for address, state in acknowledged.items())
 
-        found = self.client.poll(lambda: [_read(kind, entry) for entry in self.client.list_entries(url)], is_current)
+        found = self.client.poll(lambda: list(self.client.list_entries(url, kind)), is_current)
         if not is_current(found):
             acknowledged.clear()  # someone else changed it since
         return found
@@ -156,7 +162,7 @@ class Releases:
         """Create a draft. If the response is lost, an existing draft of this tag counts as the result."""
         body = {"tag_name": tag, "name": tag, "draft": True, "prerelease": prerelease}
         created = self.client.retry(
-            lambda: _read(Release, self._send(ApiCall("POST", self._releases_url, body))),
+            lambda: read_response(Release, self._send(ApiCall("POST", self._releases_url, body)), self._releases_url),
             lambda: next((one for one in self.list_releases() if one.draft and one.tag_name == tag), None),
         )
         self._acknowledged[self._releases_url][created.url] = _state(created)
@@ -194,14 +200,15 @@ class Releases:
             found = self._get(release)
             return found if done(found) else None
 
-        edited = self.client.retry(lambda: _read(Release, self._send(ApiCall("PATCH", release.url, body))), find_edited)
+        call = ApiCall("PATCH", release.url, body)
+        edited = self.client.retry(lambda: read_response(Release, self._send(call), call.url), find_edited)
         self._acknowledged[self._releases_url][edited.url] = _state(edited)
         return edited
 
     def upload(self, draft: Release, asset: Asset, report_progress: ProgressCallback) -> StoredAsset:
         """Upload an asset, once. Raises `RetryableError` if the outcome is unknown."""
         address = draft.upload_url.partition("{")[0]
-        stored = _read(StoredAsset, self._send(ApiCall("POST", address, file=asset), report_progress))
+        stored = read_response(StoredAsset, self._send(ApiCall("POST", address, file=asset), report_progress), address)
         self._acknowledged.setdefault(f"{draft.url}/assets", {})[stored.url] = _state(stored)
         return stored
 
@@ -220,7 +227,7 @@ class Releases:
         self._acknowledged[self._releases_url][draft.url] = None
 
     def _get(self, release: Release) -> Release:
-        return _read(Release, self.client.get(release.url))
+        return self.client.get(release.url, Release)
 
     def _delete(self, url: str) -> None:
         self.client.retry(lambda: none_if_missing(lambda: self._send(ApiCall("DELETE", url))))
@@ -258,8 +265,3 @@ def _is_published(release: Release) -> bool:
 def _state(entry: Release | StoredAsset) -> object:
     """What a current list shows of an entry."""
     return (entry.tag_name, entry.draft) if isinstance(entry, Release) else entry.state
-
-
-def _read(kind: type[_Value], data: object) -> _Value:
-    error = PublishError("unexpected response from GitHub", kind.__name__, "check GITHUB_API_URL")
-    return parse_model(kind, data, error)

@@ -8,11 +8,14 @@ from typing import TypeVar
 import requests
 
 from wheelfactory.core.errors import PublishError
+from wheelfactory.core.models import FrozenModel, parse_model
+from wheelfactory.core.strict import parse_json
 
 # without a Retry-After header: at least one minute, then longer each time (GitHub's rate limit documentation)
 _FIRST_SECONDARY_PAUSE_S = 60.0
 _LONGEST_MESSAGE = 300
 _T = TypeVar("_T")
+_Model = TypeVar("_Model", bound=FrozenModel)
 _RUN_AGAIN = "run the same command again; uploaded files are kept"
 _REFUSALS = {
     requests.codes.unauthorized: (
@@ -67,6 +70,26 @@ def none_if_missing(call: Callable[[], _T]) -> _T | None:
         raise
 
 
+def read_response(kind: type[_Model], data: object, which: str) -> _Model:
+    """Read the JSON of a response; `which` names the request. Raises `PublishError` if it is something else."""
+    return parse_model(kind, data, PublishError("unexpected response from GitHub", which, "check GITHUB_API_URL"))
+
+
+class _Problem(FrozenModel, extra="ignore"):
+    """One of the errors of a refusal."""
+
+    field: str | None = None
+    message: str | None = None
+    code: str | None = None
+
+
+class _Refusal(FrozenModel, extra="ignore"):
+    """GitHub's JSON of a refusal."""
+
+    message: str = ""
+    errors: tuple[_Problem | str, ...] | None = None
+
+
 def check_response(answer: requests.Response, call: str, now: float) -> None:
     """Return if the response is a success. `call` names the request in errors, `now` is in seconds since 1970.
 
@@ -109,11 +132,9 @@ def find_retry_delay(headers: Mapping[str, str], now: float) -> float | None:
 def _message(answer: requests.Response) -> str:
     """GitHub's message and the codes of its errors, on one line; empty without JSON."""
     try:
-        found = answer.json()
-    except requests.RequestException:
+        found = _Refusal.model_validate(parse_json(answer.content))
+    except ValueError:
         return ""
-    if not isinstance(found, dict):
-        return ""
-    errors = [error for error in found.get("errors") or () if isinstance(error, dict)]
-    parts = [f"{error.get('field', '')} {error.get('message') or error.get('code', '')}".strip() for error in errors]
-    return " ".join("; ".join([str(found.get("message", "")), *parts]).split())[:_LONGEST_MESSAGE]
+    problems = [error for error in found.errors or () if isinstance(error, _Problem)]
+    parts = [f"{problem.field or ''} {problem.message or problem.code or ''}".strip() for problem in problems]
+    return " ".join("; ".join([found.message, *parts]).split())[:_LONGEST_MESSAGE]

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
 from wheelfactory.core.digest import SHA256
-from wheelfactory.core.errors import InputError, PublishError
-from wheelfactory.core.models import FrozenModel, parse_model
+from wheelfactory.core.errors import InputError
+from wheelfactory.core.models import FrozenModel
 from wheelfactory.release.bundle import BUILD_WORKFLOW
 from wheelfactory.release.github.client import Client
 
@@ -29,18 +28,24 @@ class WorkflowRun(FrozenModel, extra="ignore"):
     """The repository of the run's commit: for a pull request of a fork, the fork. None once that is deleted."""
 
 
+class RunStep(FrozenModel, extra="ignore"):
+    """A step of a job as the API returns it."""
+
+    name: str
+    """With the values of its expressions."""
+
+
 class RunJob(FrozenModel, extra="ignore"):
     """A job of a run as the API returns it."""
 
     name: str
     run_attempt: int = 1
-    steps: tuple[dict[str, Any], ...] = ()
-    """The name of each has the values of its expressions."""
+    steps: tuple[RunStep, ...] = ()
 
 
 def read_run(client: Client, run_id: int) -> WorkflowRun:
     """Read a run of the client's repository. Raises `PublishError` if there is none."""
-    return parse_model(WorkflowRun, client.get(f"{client.url}/actions/runs/{run_id}"), _unexpected(run_id))
+    return client.get(f"{client.url}/actions/runs/{run_id}", WorkflowRun)
 
 
 def read_seals(client: Client, run_id: int) -> dict[str, str]:
@@ -49,14 +54,9 @@ def read_seals(client: Client, run_id: int) -> dict[str, str]:
     It is in the name of a step, which GitHub's runner takes from the workflow file and the outputs of the job's own
     steps. The jobs of a matrix share their outputs, so the last of them would set the digest of all.
     """
-    listed = client.list_entries(f"{client.url}/actions/runs/{run_id}/jobs?filter=all", "jobs")
-    jobs = [parse_model(RunJob, entry, _unexpected(run_id)) for entry in listed]
+    jobs = [*client.list_entries(f"{client.url}/actions/runs/{run_id}/jobs?filter=all", RunJob, "jobs")]
     jobs.sort(key=lambda job: job.run_attempt)
-    return {job.name: seal[1] for job in jobs for step in job.steps if (seal := _SEAL.fullmatch(str(step["name"])))}
-
-
-def _unexpected(run_id: int) -> PublishError:
-    return PublishError("unexpected response from GitHub", f"run {run_id}", "check GITHUB_API_URL")
+    return {job.name: seal[1] for job in jobs for step in job.steps if (seal := _SEAL.fullmatch(step.name))}
 
 
 _SEAL = re.compile(f"Sealed ({SHA256})")
