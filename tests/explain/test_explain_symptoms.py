@@ -65,6 +65,9 @@ build | no virtual environment | second pip for third_party/aiter
     {META}Submodule path 'third_party/aiter': checked out\nerror: externally-managed-environment
 build | sources were translated for another torch | clean folder
     /w/csrc/flash_attn_ck/mha_fwd.hip:2:4: error: no member named 'getCurrentHIPStream' in namespace 'at::cuda'
+build | wrong torch | --no-build-isolation
+    error: subprocess-exited-with-error\nx Getting requirements to build wheel: error\nNo module named 'torch'
+build | no GPU to ask for its arch | GPU_ARCHS | clang++: error: cannot determine hip architecture: amdgpu-arch
 build | missing submodule | sdist | /w/csrc/flash_attn_ck/mha_bwd.hip:6:10: fatal error: 'fmha_bwd.hpp' file not found
 build | compiler crashed | rerun
     PLEASE submit a bug report to LLVM\n0.\tProgram arguments: {CLANG}
@@ -140,12 +143,14 @@ import | torchvision of another torch | another torch than torch 2.8.0+rocm7.1
     pytorch version: 2.8.0+rocm7.1\n{TRACE}RuntimeError: operator torchvision::nms does not exist
 import | built for another torch | two builds
     {CALL}ImportError: /v/flash_attn_2_cuda.cpython-312.so: undefined symbol: _ZN3c103hip28c10
+    ImportError: DLL load failed while importing flash_attn_2_cuda: The specified module could not be found.
 import | built for another Python | the doctor | ImportError: /v/x.so: undefined symbol: _PyGen_Send
 import | built for CUDA | CUDA | {CALL}ImportError: libcudart.so.12: cannot open shared object file
 import | torch is not built for ROCm | CPUs | OSError: libtorch_hip.so: cannot open shared object
 import | ROCm's library is missing | ROCM_PATH
     ImportError: libamdhip64.so.6: cannot open shared object
     ImportError: /v/exllama_ext.so: undefined symbol: hipblasGetStream
+    ImportError: /opt/rocm/lib/libamdhip64.so.6: version `hip_6.2' not found (required by /v/libtorch_hip.so)
 import | ROCm's library is missing | rocm-sdk test
     ImportError: librocm_sysdeps_liblzma.so.5: cannot open shared object file
 import | system library too old | conda | {TRACE}ImportError: version `GLIBCXX_3.4.32' not found
@@ -154,19 +159,27 @@ import | flash-attn has no kernels here | TRITON_AMD_ENABLE=TRUE
 import | no flash-attn | python -m pip
     {TRACE}ModuleNotFoundError: No module named 'flash_attn'
     ImportError: the package flash_attn seems to be not installed.
+    ImportError: Flash Attention 2 is not available. Please refer to the documentation
+    RuntimeError: Backend 'flash' is not usable because of missing package. Please install `flash-attn>=2.6.3`.
     To use the `--use-flash-attention` feature, the `flash-attn` package must be installed first.
 import | flash-attn of another release | another directory
     {TRACE}ImportError: cannot import name 'flash_attn_varlen_func' from 'flash_attn' (unknown location)
 import | flash-attn of another release | the release that the program needs
     TypeError: flash_attn_func() got an unexpected keyword argument 's_aux'
-import | aiter does not fit | up to 2.8.3 | {CALL}ModuleNotFoundError: No module named 'aiter'
+    TypeError: _flash_attn_varlen_forward() missing 2 required positional arguments: 'window_size_left' and 'right'
+    ValueError: not enough values to unpack (expected 8, got 4)
+import | aiter does not fit | up to 2.8.3
+    {CALL}ModuleNotFoundError: No module named 'aiter'
+    ImportError: aiter is not installed on AMD ROCm platform.
 import | requirement is missing | needs einops | {CALL}ModuleNotFoundError: No module named 'einops'
 import | damaged file | df -h | ImportError: /v/flash_attn_2_cuda.so: file too short
 import | a part for CUDA | exists for CUDA only
     {TRACE}ModuleNotFoundError: No module named 'dropout_layer_norm'
     {TRACE}ModuleNotFoundError: No module named 'flash_attn_interface'
     ImportError: FlashAttention3 has been toggled on, but it cannot be used due to the following error
-import | vLLM without its kernels | for ROCm | ModuleNotFoundError: No module named 'vllm._rocm_C'
+import | vLLM without ROCm | for ROCm
+    ModuleNotFoundError: No module named 'vllm._rocm_C'
+    RuntimeError: Failed to infer device type
 import | executable stack | patchelf | ImportError: libamdhip64.so: cannot enable executable stack as
 import | imported too late | torch first | ImportError: /x.so: cannot allocate memory in static TLS block
 import | Triton of another torch | --force-reinstall
@@ -186,15 +199,19 @@ run time | Triton cannot compile the kernel | the doctor
 run time | kernel does not fit the GPU | SDPA
     error: triton_flash_attention.py:211:0: stack frame size (164332) exceeds limit (131056) in function 'attn_fwd_0d'
 run time | old fork of flash-attn | uninstall it
+    The current flash attention version does not support sliding window attention
     {CALL}RuntimeError: Expected dout_seq_stride == out_seq_stride to be true, but got false.
     {CALL}RuntimeError: FlashAttention forward only supports head dimension at most 128
     {CALL}RuntimeError: DeviceGroupedMultiheadAttentionForward_Xdl_CShuffle_V2<256, 128> does not support this problem
     Flash Attention failed, using default SDPA: FlashAttention currently only supports MI100 and RX7000 and above
     1 out of 1 hunk FAILED -- saving rejects to file /v/torch/utils/hipify/hipify_python.py.rej
     NameError: name 'flash_attn_func' is not defined
+run time | autotuning fails | unset
+    {CALL}ValueError: Unknown Device Type
 run time | aiter does not compile | rocm[devel]
     ModuleNotFounderror: No module named 'aiter.jit.module_x'\nRuntimeError: [aiter] build [module_x] under /b failed
 run time | error at run time | AMD_SERIALIZE_KERNEL
+    RuntimeError: Triton Error [HIP]:  Code: 1, Messsage: invalid argument
     torch.AcceleratorError: CUDA error: invalid argument\nSearch for `hipErrorInvalidValue' in https://rocm.docs.amd.com
 run time | ComfyUI went on with SDPA | update ComfyUI
     Flash Attention failed, using default SDPA: schema_.has_value() INTERNAL ASSERT FAILED at "OperatorEntry.h":84
@@ -237,7 +254,11 @@ run time | option is not supported | the other backend
     NotImplementedError: alibi_slopes is not supported by the AMD Triton backward
     RuntimeError: Paged KV cache block size must be divisible by 256
 run time | GPU memory is full | AOTRITON | torch.OutOfMemoryError: HIP out of memory. Tried 8 GiB
-run time | GPU fault | SERIALIZE | Memory access fault by GPU node-1 on address 0x7f. Reason: Page
+run time | GPU memory is full | smaller batch | RuntimeError: HIP error: out of memory
+run time | GPU fault | SERIALIZE
+    Memory access fault by GPU node-1 on address 0x7f. Reason: Page
+    amdgpu 0000:c5:00.0: amdgpu: [gfxhub] page fault (src_id:0 ring:24 vmid:8 pasid:32778)
+    [drm:amdgpu_job_timedout [amdgpu]] *ERROR* ring gfx_0.0.0 timeout, signaled seq=1, emitted seq=3
 run time | dtype is not supported | autocast | {CALL}FlashAttention only support fp16 and bf16: error
 run time | no GPU visible | --device=/dev/kfd | {TRACE}RuntimeError: No HIP GPUs are available
 run time | no GPU visible | render | RuntimeError: 0 active drivers ([]). There should only be one.

@@ -138,6 +138,9 @@ def _explanations(machine: Machine, installed: InstalledFlashAttn, facts: Doctor
         yield Diagnosis("damaged files", f"files of {installed} are damaged or missing: `{match[0]}`", remedy)
     if _REFUSED_BY_TRITON.search(error):
         yield diagnose_triton_version(machine, installed, facts, error)
+    if "Unknown Device Type" in error:  # Dao-AILab/flash-attention#1632
+        what = f"{installed} knows what to autotune on Instinct only: `{error}`"
+        yield Diagnosis("autotuning fails", what, "unset FLASH_ATTENTION_TRITON_AMD_AUTOTUNE")
     # raised by our Triton wheels if it is FALSE
     if error.startswith((f"ImportError: {TRITON_VARIABLE}=", f"RuntimeError: {TRITON_VARIABLE}=")):
         remedy = f"unset {TRITON_VARIABLE}; or, for ck, {INSTALL_MATCHING_WHEEL}"

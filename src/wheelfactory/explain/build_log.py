@@ -34,7 +34,7 @@ _KINDS: dict[TextKind, re.Pattern[str]] = {
     ),
     "build": re.compile(
         r"composable_kernel|third_party/aiter|GPU archs|\bhipcc\b|\bAMD clang\b|/hipify_python\.py|csrc/flash_attn|"
-        r"-triple amdgcn|^OSError: CUDA_HOME |cannot find (?:ROCm|HIP) "
+        r"-triple amdgcn|^clang\S*: error: .*(?:gfx|amd|hip)|^OSError: CUDA_HOME |cannot find (?:ROCm|HIP) "
     ),
 }
 _CCACHE = re.compile(r"\b(?:ccache|sccache)\b")
