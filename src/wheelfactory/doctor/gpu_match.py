@@ -107,7 +107,7 @@ def gpu_warnings(wheel: PublishedWheel, machine: Machine, facts: DoctorFacts) ->
     override = machine.environ.get(OVERRIDE, "")
     target = find_override_arch(override)
     own = ", ".join(dict.fromkeys(arch for arch in machine.gpus if arch != target))
-    if target and own and not foreign_override(machine):
+    if target and own:
         yield f"may work: {OVERRIDE}={override} makes {own} use code for {target}, which AMD does not support"
 
 
