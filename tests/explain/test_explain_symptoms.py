@@ -212,10 +212,14 @@ run time | aiter does not compile | rocm[devel]
     ModuleNotFounderror: No module named 'aiter.jit.module_x'\nRuntimeError: [aiter] build [module_x] under /b failed
 run time | error at run time | AMD_SERIALIZE_KERNEL
     RuntimeError: Triton Error [HIP]:  Code: 1, Messsage: invalid argument
+    RuntimeError: CUDA error: HIPBLAS_STATUS_INTERNAL_ERROR when calling `hipblasGemmEx`
+run time | a kernel did not start | enable_flash_sdp(False)
     torch.AcceleratorError: CUDA error: invalid argument\nSearch for `hipErrorInvalidValue' in https://rocm.docs.amd.com
+run time | Triton finds no linker | rocm-sdk path
+    Exception: ROCm linker /opt/rocm/llvm/bin/ld.lld not found. Set 'TRITON_HIP_LLD_PATH' to its path.
 run time | ComfyUI went on with SDPA | update ComfyUI
     Flash Attention failed, using default SDPA: schema_.has_value() INTERNAL ASSERT FAILED at "OperatorEntry.h":84
-run time | NaN | attn_implementation="sdpa"
+run time | NaN | attn_implementation="eager"
     {{'loss': 2.3101, 'grad_norm': nan, 'learning_rate': 4e-06}}
     steps:   2%|2         | 31/1600 [01:02<52:41,  2.01s/it, avr_loss=nan]
     RuntimeError: Function 'FlashAttnVarlenFuncBackward' returned nan values in its 0th output.
@@ -265,6 +269,7 @@ run time | no GPU visible | render | RuntimeError: 0 active drivers ([]). There 
 run time | no GPU visible | in WSL
     RuntimeError: Unexpected error from hipGetDeviceCount(). Did you run some cuda functions before
     hsa api call failure at: /usr/src/rocminfo/rocminfo.cc:1306
+    rocBLAS error: Could not initialize Tensile host: No devices found
     Flash Attention 2 is not available on CPU. Please make sure torch can access a CUDA device.
 run time | error at run time | SERIALIZE | RuntimeError: HIP error: the operation cannot be performed
 run time | crash of a library | the doctor | Fatal Python error: Aborted\n{CALL}

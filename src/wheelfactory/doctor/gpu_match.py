@@ -171,7 +171,10 @@ def list_visible_gpus(machine: Machine) -> list[tuple[str, str]]:
 
 
 def foreign_override(machine: Machine) -> str | None:
-    """Return the arch of an override that is of another generation than all GPUs, such as gfx1100 for gfx1201."""
+    """Return the arch of an override that is of another generation than all GPUs, such as gfx1100 for gfx1201.
+
+    It can hang the machine (Comfy-Org/ComfyUI#7400).
+    """
     target = find_override_arch(machine.environ.get(OVERRIDE, "")) or ""
     same = [arch for arch in machine.gpus if arch[:-2] == target[:-2]]
     return target if target and machine.gpus and not same else None
