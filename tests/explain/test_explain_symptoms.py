@@ -67,6 +67,7 @@ build | sources were translated for another torch | clean folder
     /w/csrc/flash_attn_ck/mha_fwd.hip:2:4: error: no member named 'getCurrentHIPStream' in namespace 'at::cuda'
 build | wrong torch | --no-build-isolation
     error: subprocess-exited-with-error\nx Getting requirements to build wheel: error\nNo module named 'torch'
+build | no GPU to ask for its arch | GPU_ARCHS | {META}RuntimeError: No gfx arch found in rocminfo output
 build | no GPU to ask for its arch | GPU_ARCHS | clang++: error: cannot determine hip architecture: amdgpu-arch
 build | missing submodule | sdist | /w/csrc/flash_attn_ck/mha_bwd.hip:6:10: fatal error: 'fmha_bwd.hpp' file not found
 build | compiler crashed | rerun
@@ -125,6 +126,10 @@ pip | Triton is on torch's index | tool.uv.sources
     {SOLVER}Because triton-rocm was not found in the package registry and torch==2.13.0+rocm7.2 depends on
     {SOLVER}Because there is no version of pytorch-triton-rocm{{python_full_version < '3.13'}}==3.1.0
     {MISSING}triton==3.5.1+rocm7.2.0.gita272dfa8 (from torch) {NONE}
+pip | index has no such version | another package asks for
+    {MISSING}flydsl==0.1.9.dev599 (from amd-aiter) (from versions: 0.1.0, 0.1.8)
+pip | index has no such package | uv venv --python 3.12
+    Looking in indexes: https://repo.amd.com/rocm/whl/gfx1151/\n{MISSING}torch {NONE}
 pip | index has no such package | no torch==2.13.* | {MISSING}torch==2.13.* {NONE}
 pip | index has no such package | no torch | {SOLVER}Because torch was not found in the package registry
 pip | index of another torch | needs torch==2.13.*, and the environment has or asks for torch 2.9.1+rocm7.2
