@@ -137,12 +137,12 @@ def test_one_of_two_gpus_has_no_code(site: Site, visible: str | None, number: in
     assert found.remedy == remedy
 
 
-@pytest.mark.parametrize("archs", [("gfx1030",), ()], ids=["torch says so too", "the driver alone"])
+@pytest.mark.parametrize("archs", [("gfx1101",), ()], ids=["torch says so too", "the driver alone"])
 def test_an_override_to_an_arch_without_code(site: Site, archs: tuple[str, ...]) -> None:
-    made = ck_site(site, good_module("gfx1100"), record=None).with_settings(HSA_OVERRIDE_GFX_VERSION="10.3.0")
+    made = ck_site(site, good_module("gfx1100"), record=None).with_settings(HSA_OVERRIDE_GFX_VERSION="11.0.1")
     found = only(good_machine(made, replace(CK_TORCH, archs=archs), gpus=("gfx1100",)))
     assert found.name == "no code for this GPU"
-    assert found.what.endswith("; HSA_OVERRIDE_GFX_VERSION=10.3.0 makes gfx1100 report that arch")
+    assert found.what.endswith("; HSA_OVERRIDE_GFX_VERSION=11.0.1 makes gfx1100 report that arch")
     assert found.remedy == "unset HSA_OVERRIDE_GFX_VERSION"
 
 

@@ -312,7 +312,8 @@ def test_the_variables_select_the_visible_gpus_and_torchs_list_comes_before_the_
         ({"HIP_VISIBLE_DEVICES": "0", "CUDA_VISIBLE_DEVICES": "1"}, ["gfx1036"]),
         ({"HIP_VISIBLE_DEVICES": "7"}, []),
         ({"HSA_OVERRIDE_GFX_VERSION": "10.3.0"}, ["gfx1030", "gfx1030"]),
-        ({"HSA_OVERRIDE_GFX_VERSION": "9.0.10"}, ["gfx90a", "gfx90a"]),
+        ({"HSA_OVERRIDE_GFX_VERSION": "11.0.10"}, ["gfx110a", "gfx110a"]),
+        ({"HSA_OVERRIDE_GFX_VERSION": "9.0.10"}, ["gfx1036", "gfx1100"]),
         ({"HSA_OVERRIDE_GFX_VERSION": "new"}, ["gfx1036", "gfx1100"]),
     ]
     for environ, archs in expected:

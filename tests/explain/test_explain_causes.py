@@ -136,6 +136,25 @@ def test_of_several_causes_one_wins(name: str, output: list[str]) -> None:
     assert cause.name == name
 
 
+PROBE = "ModuleNotFoundError: No module named 'flash_attn'"
+WARNING = "UserWarning: Graph break due to unsupported builtin flash_attn_2_cuda.PyCapsule.fwd."
+
+
+@pytest.mark.parametrize(
+    ("lines", "name"),
+    [
+        ((PROBE, "Memory access fault by GPU node-1"), "GPU fault"),
+        ((WARNING, PROBE, "HIP out of memory"), "GPU memory is full"),
+        ((WARNING, PROBE), "no flash-attn"),
+        ((PROBE, WARNING), "no flash-attn"),
+        (("UserWarning: HIP out of memory",), None),
+    ],
+)
+def test_an_error_counts_more_than_what_a_program_survives(lines: tuple[str, ...], name: str | None) -> None:
+    cause = find_cause(lines)
+    assert (cause and cause.name) == name
+
+
 @pytest.mark.parametrize(
     ("error", "name"),
     [

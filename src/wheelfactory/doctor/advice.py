@@ -8,7 +8,7 @@ from itertools import product
 
 from wheelfactory.core.cell import Backend, public_version
 from wheelfactory.core.support import Answer, other_ways
-from wheelfactory.core.torch_build import TorchOrigin
+from wheelfactory.core.torch_build import TorchOrigin, rocm_of_torch
 from wheelfactory.doctor.facts import DoctorFacts
 from wheelfactory.doctor.fit import has_rocm_torch, may_change_torch
 from wheelfactory.doctor.gpu_match import OVERRIDE, GpuSupport, lacks_code, visible_archs
@@ -90,7 +90,7 @@ def find_notes(machine: Machine, *, changes_torch: bool) -> Iterator[str]:
     """Yield what to know once flash-attn works; `changes_torch`: whether the steps install another torch."""
     archs = visible_archs(machine)
     is_radeon = any(arch.startswith(("gfx11", "gfx12")) for arch in archs)
-    if is_radeon and machine.environ.get(_AOTRITON) != "1":
+    if is_radeon and machine.environ.get(_AOTRITON) != "1" and (changes_torch or not _has_broken_aotriton(machine)):
         yield f"Tip: `export {_AOTRITON}=1` speeds up torch's own attention on {archs[0]}."
     for_vllm = "vllm" in machine.packages and not is_fallback(machine.flash_attn)
     if is_radeon and for_vllm and machine.environ.get(TRITON_VARIABLE) != "TRUE":
@@ -107,6 +107,14 @@ def find_notes(machine: Machine, *, changes_torch: bool) -> Iterator[str]:
     for name, pin in machine.torch_pins.items() if changes_torch else ():
         if not name.startswith("torch"):
             yield f"Caution: {name} {machine.packages.get(name, '')} requires torch{pin}: another torch may break it."
+
+
+def _has_broken_aotriton(machine: Machine) -> bool:
+    """Whether torch is one of AMD's whose own attention fails on some Radeons (pytorch/pytorch#194498)."""
+    torch = machine.torch
+    rocm = rocm_of_torch(torch.version, None) if torch else None
+    amd = (TorchOrigin.AMD, TorchOrigin.AMD_NIGHTLY)
+    return torch is not None and torch.origin in amd and rocm is not None and rocm >= (7, 14)
 
 
 def find_ways(machine: Machine, support: Sequence[GpuSupport], facts: DoctorFacts) -> Iterator[str]:

@@ -17,7 +17,7 @@ from wheelfactory.doctor.diagnosis import (
     uninstall_command,
 )
 from wheelfactory.doctor.facts import DoctorFacts
-from wheelfactory.doctor.gpu_access import check_gpu_access, check_gpu_code
+from wheelfactory.doctor.gpu_access import check_gpu_access, check_gpu_code, check_override
 from wheelfactory.doctor.installed_flash_attn import find_build_rocm, has_cuda_label, has_label, is_compiled
 from wheelfactory.doctor.machine import InstalledFlashAttn, Machine, find_major_minor, format_major_minor
 from wheelfactory.doctor.torch_checks import (
@@ -61,6 +61,7 @@ def diagnose_machine(machine: Machine, facts: DoctorFacts) -> tuple[Diagnosis, .
 def _diagnoses(machine: Machine, facts: DoctorFacts) -> Iterator[Diagnosis]:
     installed = machine.flash_attn
     torch = list(check_torch(machine, facts))
+    yield from check_override(machine)
     yield from torch
     if installed:
         is_explained = not installed.error or any(one.name != "unmet requirement" for one in torch)
@@ -137,6 +138,9 @@ def _explanations(machine: Machine, installed: InstalledFlashAttn, facts: Doctor
         yield Diagnosis("damaged files", f"files of {installed} are damaged or missing: `{match[0]}`", remedy)
     if _REFUSED_BY_TRITON.search(error):
         yield diagnose_triton_version(machine, installed, facts, error)
+    if "Unknown Device Type" in error:  # Dao-AILab/flash-attention#1632
+        what = f"{installed} knows what to autotune on Instinct only: `{error}`"
+        yield Diagnosis("autotuning fails", what, "unset FLASH_ATTENTION_TRITON_AMD_AUTOTUNE")
     # raised by our Triton wheels if it is FALSE
     if error.startswith((f"ImportError: {TRITON_VARIABLE}=", f"RuntimeError: {TRITON_VARIABLE}=")):
         remedy = f"unset {TRITON_VARIABLE}; or, for ck, {INSTALL_MATCHING_WHEEL}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from wheelfactory.doctor.diagnosis import Diagnosis
-from wheelfactory.doctor.gpu_match import OVERRIDE, format_gpu, lacks_code, list_visible_gpus
+from wheelfactory.doctor.gpu_match import OVERRIDE, foreign_override, format_gpu, lacks_code, list_visible_gpus
 from wheelfactory.doctor.installed_flash_attn import has_cuda_label, has_label, is_compiled, list_compiled_archs
 from wheelfactory.doctor.machine import Device, InstalledFlashAttn, Machine
 from wheelfactory.doctor.torch_checks import uses_triton
@@ -52,6 +52,15 @@ def _one_of_several(machine: Machine, what: str, count: int, lacking: Sequence[i
     what = f"{what} (GPU {', '.join(names[number] for number in lacking)}; {count} visible, counted from 0)"
     usable = ",".join(names[number] for number in range(count) if number not in lacking)
     return Diagnosis("no code for one of the GPUs", what, f"export HIP_VISIBLE_DEVICES={usable}")
+
+
+def check_override(machine: Machine) -> Iterator[Diagnosis]:
+    """Yield an override that makes the GPUs use code of another generation."""
+    if target := foreign_override(machine):
+        own = ", ".join(map(format_gpu, dict.fromkeys(machine.gpus)))
+        override = f"{OVERRIDE}={machine.environ[OVERRIDE]}"
+        what = f"{override} makes {own} use code for {target}, which is of another generation"
+        yield Diagnosis("no code for this GPU", what, f"unset {OVERRIDE}")
 
 
 def check_gpu_access(machine: Machine) -> Iterator[Diagnosis]:

@@ -104,8 +104,8 @@ def gpu_warnings(wheel: PublishedWheel, machine: Machine, facts: DoctorFacts) ->
         yield f"takes its kernels from the installed {AITER_NAME} {aiter_version}, which stays; checked with ours only"
     override = machine.environ.get(OVERRIDE, "")
     target = find_override_arch(override)
-    if target and any(own != target for own in machine.gpus):
-        own = ", ".join(dict.fromkeys(machine.gpus))
+    own = ", ".join(dict.fromkeys(arch for arch in machine.gpus if arch != target))
+    if target and own:
         yield f"may work: {OVERRIDE}={override} makes {own} use code for {target}, which AMD does not support"
 
 
@@ -152,11 +152,13 @@ def list_visible_gpus(machine: Machine) -> list[tuple[str, str]]:
     """Return (offload arch, product name) of each GPU that programs can use.
 
     This is torch's list if torch sees any GPU. Otherwise it is the driver's list after applying HIP_VISIBLE_DEVICES and
-    similar variables, and HSA_OVERRIDE_GFX_VERSION. Source: the ROCm and HIP documentation of these variables.
+    similar variables, and HSA_OVERRIDE_GFX_VERSION. Source: the ROCm and HIP documentation of these variables. An
+    override to another generation counts as unset.
     """
+    is_foreign = foreign_override(machine) is not None
     names = [*machine.gpu_names, *[""] * len(machine.gpus)]
     seen = list(zip(machine.gpus, names))  # noqa: B905 (its argument is of Python 3.10)
-    if machine.torch and machine.torch.archs:
+    if machine.torch and machine.torch.archs and not is_foreign:
         return [(arch, dict(seen).get(arch, "")) for arch in machine.torch.archs]
     rocr, hip, cuda = (machine.environ.get(name, "") for name in _VISIBLE)
     for chosen in (rocr, hip or cuda):
@@ -164,4 +166,16 @@ def list_visible_gpus(machine: Machine) -> list[tuple[str, str]]:
         if re.fullmatch(r"\s*\d{1,4}\s*(?:,\s*\d{1,4}\s*)*", chosen, re.ASCII):
             seen = [seen[place] for place in map(int, chosen.split(",")) if place < len(seen)]
     arch = find_override_arch(machine.environ.get(OVERRIDE, ""))
-    return [(arch, f"{name or own}, overridden by {OVERRIDE}") for own, name in seen] if arch else seen
+    if arch and not is_foreign:
+        return [(arch, f"{name or own}, overridden by {OVERRIDE}") for own, name in seen]
+    return seen
+
+
+def foreign_override(machine: Machine) -> str | None:
+    """Return the arch of an override that is of another generation than all GPUs, such as gfx1100 for gfx1201.
+
+    It can hang the machine (Comfy-Org/ComfyUI#7400).
+    """
+    target = find_override_arch(machine.environ.get(OVERRIDE, "")) or ""
+    same = [arch for arch in machine.gpus if arch[:-2] == target[:-2]]
+    return target if target and machine.gpus and not same else None

@@ -46,6 +46,9 @@ _ROCM_LIBRARY = re.compile(
     r"lib(?:amdhip64|hiprtc|hsa-runtime64|roc\w+|hip\w+|MIOpen|rccl|amd_comgr)\.so\S*: cannot open"
 )
 
+# a label that is a commit, as vLLM's images have: built from source for the torch beside it, whatever its number
+_OWN_BUILD = re.compile(r"\+(?!rocm|cu|cpu)")
+
 TRITON_VARIABLE = "FLASH_ATTENTION_TRITON_AMD_ENABLE"
 """flash-attn up to 2.8.3 uses its Triton backend if this is exactly ``TRUE``, in compiled wheels too."""
 
@@ -128,7 +131,8 @@ def check_companions(machine: Machine, facts: DoctorFacts) -> Iterator[Diagnosis
         return
     wrong = []
     for name, wanted in (("torchvision", (0, have[1] + 15)), ("torchaudio", (2, have[1]))):
-        found = find_major_minor(machine.packages.get(name, ""))
+        version = machine.packages.get(name, "")
+        found = None if _OWN_BUILD.search(version) else find_major_minor(version)
         # torchaudio 2.11 is the last one, and works with later torches
         if found and found != wanted and not (name == "torchaudio" and (2, 11) <= found < wanted):
             wrong.append(name)

@@ -157,7 +157,7 @@ def _why_none(machine: Machine, diagnoses: Sequence[Diagnosis], fit: Fit, wanted
     if unknown and len(unknown) == len(gpus):
         return f"no wheel supports {', '.join(unknown)}, which this factory does not know"
     judged = [facts.support.find_support({"gpu": arch, "backend": Backend.TRITON.value}) for arch, _ in gpus]
-    if torch is None and judged and all(one.answer is Answer.DOES_NOT_WORK for one in judged):
+    if (torch is None or torch.hip is None) and judged and all(one.answer is Answer.DOES_NOT_WORK for one in judged):
         return judged[0].reasons[0]
     have, built = machine.torch_minor, {miss.wheel.built.torch for miss in fit.near_misses}
     if torch and have and have not in built:

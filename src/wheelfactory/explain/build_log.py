@@ -33,8 +33,8 @@ _KINDS: dict[TextKind, re.Pattern[str]] = {
         r"^(?:#\d+ |docker: |podman: |Error response from daemon)|/Dockerfile|failed to (?:solve|register layer)"
     ),
     "build": re.compile(
-        r"composable_kernel|third_party/aiter|GPU archs|\bhipcc\b|\bAMD clang\b|/hipify_python\.py|"
-        r"^OSError: CUDA_HOME |cannot find (?:ROCm|HIP) "
+        r"composable_kernel|third_party/aiter|GPU archs|\bhipcc\b|\bAMD clang\b|/hipify_python\.py|csrc/flash_attn|"
+        r"-triple amdgcn|^clang\S*: error: .*(?:gfx|amd|hip)|^OSError: CUDA_HOME |cannot find (?:ROCm|HIP) "
     ),
 }
 _CCACHE = re.compile(r"\b(?:ccache|sccache)\b")
@@ -135,6 +135,7 @@ class _Reader:
     def _read_facts(self, text: str) -> None:
         """Read versions, GPU and the kind of text."""
         if len(text) >= _LONG:  # a command, in which paths contain any word
+            self.kind = self.kind or ("build" if _KINDS["build"].search(text, 0, _LONG) else None)
             return
         if not self.torch and (torch := _TORCH.search(text)):
             self.torch = next(filter(None, torch.groups()))
@@ -167,7 +168,7 @@ class _Reader:
                 raise InputError("empty log", name, "pass the output of the build: stdout and stderr together")
             hint = "pass the output of a build (pip install -v), an installer, an import, a GPU or a container"
             which = f"{name} ({count_text(self.lines, 'line')})"
-            raise InputError("nothing about flash-attn in this text", which, hint)
+            raise InputError("no known error about flash-attn in this text", which, hint)
         return BuildLog(
             **{name: getattr(self, name) for name in ("failed_objects", "jobs", "torch", "no_ninja", "ccache")},
             kind=kind,

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -62,13 +63,19 @@ class SymptomTable(Entry):
     remedies: dict[Text, Text]
     symptoms: list[Symptom]
     generic_symptoms: list[Symptom]
+    remarks: list[Symptom]
     error_words: Annotated[list[Text], Field(min_length=1)]
     warnings: Pattern
 
     @property
+    def ranks(self) -> tuple[list[Symptom], ...]:
+        """The lists, best first: a symptom of a better list replaces that of an earlier line."""
+        return self.symptoms, self.generic_symptoms, self.remarks
+
+    @property
     def context_words(self) -> frozenset[str]:
         """All words of a `Symptom.context`."""
-        return frozenset(word for known in (*self.symptoms, *self.generic_symptoms) for word in known.context)
+        return frozenset(word for known in chain(*self.ranks) for word in known.context)
 
 
 @cache
@@ -108,8 +115,9 @@ class CauseFinder:
     """Finds the cause line by line, for logs that do not fit in memory."""
 
     def __init__(self) -> None:
-        self._specific: _Match | None = None
-        self._unspecific: _Match | None = None
+        self._match: _Match | None = None
+        self._rank = len(symptom_table().ranks)
+        """The list of the match; that many lists are better."""
         self._error = ""
         self._unseen = set(symptom_table().context_words)
         self._seen: set[str] = set()
@@ -121,7 +129,7 @@ class CauseFinder:
 
         `facts` replace their names in braces in the texts of the table. None if the lines show no cause.
         """
-        match = self._specific or self._unspecific
+        match = self._match
         if match is None:
             return None
         known = match.known
@@ -139,25 +147,29 @@ class CauseFinder:
     def read_line(self, text: str) -> None:
         """Read the next line, already cleaned."""
         self.read_context(text)
-        match = self._specific
+        match = None if self._rank else self._match
         if self._error and text.startswith(HINT_PREFIX) and (match is None or match.evidence == self._error):
             # this program prints the hint for an error on the next line; it is more specific than the table
             name = match.known.name if match else "refused by the factory"
             hint = Symptom(name=name, patterns=_NEVER, remedy=text[len(HINT_PREFIX) :])
-            self._specific = _Match(hint, self._error)
+            self._match, self._rank = _Match(hint, self._error), 0
         if match:
             self._error = ""
-        if self._specific:
+        if not self._rank:
             return
         # this program's error format; the next line may be its hint
         is_ours = text.startswith("error: ") and ": " in text[7:] and not text.startswith("error: build failed")
         self._error = text[:_LONGEST_EVIDENCE] if is_ours else ""
-        if not may_show_error(text) or symptom_table().warnings.search(text):
+        if not may_show_error(text):
             return
+        ranks = symptom_table().ranks
+        first = len(ranks) - 1 if symptom_table().warnings.search(text) else 0
         text = text if len(text) <= 2 * _END else f"{text[:_END]} {text[-_END:]}"
-        self._specific = self._find_known(symptom_table().symptoms, text)
-        if not self._specific and not self._unspecific:
-            self._unspecific = self._find_known(symptom_table().generic_symptoms, text)
+        for rank in range(first, self._rank):
+            found = self._find_known(ranks[rank], text)
+            if found:
+                self._match, self._rank = found, rank
+                return
 
     def _find_known(self, table: list[Symptom], text: str) -> _Match | None:
         for known in table:

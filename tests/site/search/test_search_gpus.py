@@ -46,7 +46,7 @@ TEXTS = {
         f"{PCI} Cezanne [Radeon Vega Series / Radeon Vega Mobile Series] [1002:1638]",
     ],
     "gfx942": ["mi300", "mi300a", "MI325", "AMD Instinct MI300X VF", "cdna3", "aqua vanjaram", "gfx94X-dcgpu"],
-    "gfx950": ["mi355x", "MI350P", "Instinct MI355X OAM", "CDNA4"],
+    "gfx950": ["mi355x", "MI35X", "MI350P", "Instinct MI355X OAM", "CDNA4"],
     "gfx1010": ["5700xt", "NAVI10", "RX 5600 XT"],
     "gfx1012": ["RX 5500", "Radeon Pro 5500M", "navi 14"],
     "gfx1013": ["BC-250", "bc250"],
