@@ -185,6 +185,7 @@ def test_a_project_file_without_static_metadata_is_an_error_that_names_it(checko
 def test_every_required_gate_passes(cli: Cli, wheel: Path, cache: Path) -> None:
     shown = cli("verify", wheel, "--cache", cache, "--json")
     assert shown.code == 0, shown.out
+    assert "code of the wheels ran with your rights" in shown.err
     gates = {gate["gate"]: gate for gate in json.loads(shown.out)["gates"]}
     assert tuple(gates) == ("archive", "identity", "record", "contents", "import", "numbers")
     assert all(gate["status"] == "passed" and gate["required"] for gate in gates.values())

@@ -186,7 +186,7 @@ def test_without_sigstore_the_error_has_the_install_line(
     [
         (("--from", "release", NAME, "--quick"), "--from runs no gates: release"),
         (("--from", "nowhere", NAME), "no such site: nowhere"),
-        (("--from", "release", "absent.whl"), "not a wheel file name: absent.whl"),
+        (("--from", "release", "absent.whl"), "no such file: absent.whl"),
         (("--from", "release", NAME), f"no such file: {NAME}"),
         (("--from", "release", "release/wheels"), "neither a wheel nor an installed project: release/wheels\n"),
         (("--from", "release", "no-such-project"), "neither a wheel nor an installed project: no-such-project in /"),

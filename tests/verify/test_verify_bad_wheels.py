@@ -284,6 +284,10 @@ BAD_WHEELS = {
         lambda folder: needing_glibc_2_29(folder, "manylinux_2_17"),
         *("linking", NAME, "symbols of glibc 2.17", "glibc 2.29"),
     ),
+    "symbols of a newer libstdc++ than on systems of its tag": Bad(
+        changed_extension(undefined=("_ZSt28__throw_bad_array_new_lengthv",), flags=("-l:libstdc++.so.6",)),
+        *("linking", NAME, "symbols of GLIBCXX 3.4.24", "GLIBCXX 3.4.29"),
+    ),
     # the device code
     "a build for the CPU": Bad(changed_extension(fatbin=b""), "code-objects", "", "for gfx90a, gfx942", "no bundle in"),
     **{

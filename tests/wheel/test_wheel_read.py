@@ -56,16 +56,13 @@ def test_shared_objects_are_known_by_content(tmp_path: Path) -> None:
 
 def test_what_is_no_wheel_by_its_name_or_is_not_there_is_refused(tmp_path: Path) -> None:
     (tmp_path / "x-1-py3-none-any.whl").mkdir()
-    for name, what in (
-        *((f"flash_attn{rest}", "not a wheel file name") for rest in (".whl", "-2.8.3.whl", "-two-py3-none-any.whl")),
-        ("flash_attn-2.8.3-py3-none-any.zip", "not a wheel file name"),
-        *(
-            (name, "no such file")
-            for name in ("x-1-py3-none-any.whl", "y-1-py3-none-any.whl", "no/y-1-py3-none-any.whl")
-        ),
-    ):
-        with pytest.raises(InputError, match=what):
+    for name in ("x-1-py3-none-any.whl", "y-1-py3-none-any.whl", "no/y-1-py3-none-any.whl", "y.whl"):
+        with pytest.raises(InputError, match="no such file"):
             Wheel.open(tmp_path / name)
+    for rest in (".whl", "-2.8.3.whl", "-two-py3-none-any.whl", "-2.8.3-py3-none-any.zip"):
+        (tmp_path / f"flash_attn{rest}").touch()
+        with pytest.raises(InputError, match="not a wheel file name"):
+            Wheel.open(tmp_path / f"flash_attn{rest}")
 
 
 def test_a_file_that_is_not_a_zip_file_is_refused(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import pwd
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -112,8 +113,15 @@ def prepare_cache(options: argparse.Namespace, environ: Environ) -> Path:
 
     # as pip does, because many networks use their own certificate authority
     truststore.inject_into_ssl()
-    home = Path(environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return as_directory(options.cache or home / "wheelfactory")
+    return as_directory(options.cache or _default_cache(environ))
+
+
+def _default_cache(environ: Environ) -> Path:
+    try:
+        home = environ.get("XDG_CACHE_HOME") or f"{environ.get('HOME') or pwd.getpwuid(os.getuid()).pw_dir}/.cache"
+    except KeyError:  # a container can run as any user
+        raise InputError("no folder for the cache", "HOME is not set", "set it, or use --cache DIR") from None
+    return Path(home, "wheelfactory")
 
 
 def read_context(options: argparse.Namespace, environ: Environ) -> Context:

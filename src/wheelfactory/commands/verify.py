@@ -44,7 +44,7 @@ from wheelfactory.release.directory import DirectoryPublisher
 from wheelfactory.release.published_checks import check_installed, check_wheel, describe_checks
 from wheelfactory.release.published_site import PublishedSite
 from wheelfactory.release.verified import unverified_reason
-from wheelfactory.verify.gates import is_refused, parse_extended
+from wheelfactory.verify.gates import is_refused, parse_extended, ran_code
 from wheelfactory.verify.gates import verify as run_gates
 from wheelfactory.verify.result import GateResult, result_lines
 from wheelfactory.wheel.build_record import read_build_record
@@ -79,7 +79,7 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
     context = read_context(options, environ)
     cell = Cell.parse(options.cell) if options.cell else None
     extended = tuple(parse_extended(options.extended))
-    any_refused = False
+    any_refused = any_ran = False
     scope = CompileScope(archives=read_archives(options))
     paths = [wheel for given in options.wheels for wheel in _wheels(given, context)]
     compiled = has_platform_wheel(paths)
@@ -94,9 +94,10 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
             if options.rebuild and not is_refused(results):
                 results = (*results, *_rebuild(path, cell, executor, scope, context))
             any_refused = any_refused or is_refused(results)
+            any_ran = any_ran or ran_code(results)
             verdict = "" if is_refused(results) else unverified_reason(read_wheel_row(path, results)) or "verified"
             _print_results(path.name, results, verdict, as_json=options.json)
-        if isinstance(executor, LocalExecutor):
+        if any_ran and isinstance(executor, LocalExecutor):
             print_messages("code of the wheels ran with your rights; with --executor docker it runs in a container")
     return VERIFICATION_FAILED if any_refused else DONE
 

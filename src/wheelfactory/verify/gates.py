@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -198,6 +199,13 @@ def is_refused(results: Sequence[GateResult]) -> bool:
     return not results or any(
         result.status is Status.FAILED or (result.required and result.status is not Status.PASSED) for result in results
     )
+
+
+def ran_code(results: Iterable[GateResult]) -> bool:
+    """Return whether a gate ran code of the wheel."""
+    gates: Iterable[Gate[Any]] = (*GATES, *chain.from_iterable(PRODUCT_GATES.values()))
+    running = {gate.name for gate in gates if gate.runs_code}
+    return any(result.gate in running and result.status is not Status.NOT_RUN for result in results)
 
 
 def parse_extended(text: str) -> Iterator[str]:

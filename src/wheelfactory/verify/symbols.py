@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from packaging.version import Version
+
 from wheelfactory.core.cell import Cell, major_minor
 from wheelfactory.core.files import write_atomic
 from wheelfactory.core.published import version_key
@@ -21,6 +23,19 @@ from wheelfactory.wheel.repair import SYSTEM_LIBRARIES
 
 # what a CK extension needs of torch. Source: its cpp_extension.py for HIP, and extensions that it linked
 _TORCH = ("libc10.so", "libc10_hip.so", "libtorch.so", "libtorch_cpu.so", "libtorch_hip.so", "libtorch_python.so")
+# the newest symbols of libstdc++ on systems with a glibc or a newer one. Source: the policies of auditwheel
+_GLIBCXX = {
+    "0": "3.4",
+    "2.5": "3.4.8",
+    "2.12": "3.4.13",
+    "2.17": "3.4.19",
+    "2.24": "3.4.22",
+    "2.27": "3.4.24",
+    "2.31": "3.4.28",
+    "2.34": "3.4.29",
+    "2.35": "3.4.30",
+    "2.39": "3.4.33",
+}
 _LOADER = "ld-linux-x86-64.so.2"
 _RUNPATH = re.compile(r"\$ORIGIN(/[A-Za-z0-9_+-][A-Za-z0-9._+-]*)*")
 
@@ -116,14 +131,20 @@ def check_linking(subject: Subject) -> GateResult:
     """Compare NEEDED, RUNPATH and symbol versions with the allowed libraries and the platform tag."""
     files, promised = subject.wheel.elf_files, subject.wheel.glibc
     findings = [finding for elf in files for finding in _library_findings(elf, subject.cell.rocm)]
-    for elf in files:
-        if elf.glibc and promised and elf.glibc > promised:
-            remedy = "run `wheelfactory repair` on the raw wheel: the tag includes systems that cannot load it"
-            findings.append(Finding(elf.name, f"symbols of glibc {promised}", f"glibc {elf.glibc}", remedy))
+    if promised:
+        findings += [finding for elf in files for finding in _version_findings(elf, promised)]
     needed = {name for elf in files for name in elf.needed}
     return GateResult.from_findings(
         "linking", findings, f"needs {len(needed)} libraries", figures={"libraries": len(needed)}
     )
+
+
+def _version_findings(elf: ElfFile, glibc: Version) -> Iterator[Finding]:
+    glibcxx = Version([newest for oldest, newest in _GLIBCXX.items() if Version(oldest) <= glibc][-1])
+    for library, allowed, found in (("glibc", glibc, elf.glibc), ("GLIBCXX", glibcxx, elf.glibcxx)):
+        if found and found > allowed:
+            remedy = "run `wheelfactory repair` on the raw wheel: the tag includes systems that cannot load it"
+            yield Finding(elf.name, f"symbols of {library} {allowed}", f"{library} {found}", remedy)
 
 
 def hip_library(rocm: str) -> str:

@@ -51,14 +51,14 @@ class Wheel:
 
     @classmethod
     def open(cls, path: Path) -> Wheel:
-        """Open a wheel; only its name is read yet. Raises `InputError` if that is not a wheel's, or no file has it."""
+        """Open a wheel; only its name is read yet. Raises `InputError` if no file has it, or it is not a wheel's."""
+        if not path.is_file():
+            raise InputError("no such file", str(path), "name a wheel file")
         try:
             name, version, build, tags = parse_wheel_filename(path.name)
         except InvalidWheelFilename as error:
             hint = "wheels are NAME-VERSION-TAGS.whl"
             raise InputError("not a wheel file name", f"{path.name} ({error})", hint) from None
-        if not path.is_file():
-            raise InputError("no such file", str(path), "name a wheel file")
         return cls(path, name, version, build, tags)
 
     @property

@@ -163,11 +163,12 @@ def test_the_working_directory_is_not_searched(installed: Path, monkeypatch: pyt
 def test_other_files_are_an_input_error(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     (tmp_path / "a.dist-info").mkdir()
+    (tmp_path / "some.whl").touch()
     (tmp_path / "text.so").write_text("INPUT(libx.so.1)")
     (tmp_path / "damaged.so").write_bytes(HIP[:200])
     for name, what in (
-        ("missing.whl", "not a wheel file name"),
-        ("a-1-py3-none-any.whl", "no such file"),
+        ("missing.whl", "no such file"),
+        ("some.whl", "not a wheel file name"),
         ("folder", "a folder"),
         ("a.dist-info", "cannot read"),
         ("text.so", "neither a wheel nor an ELF file"),
