@@ -170,10 +170,14 @@ class _Reader:
             which = f"{name} ({count_text(self.lines, 'line')})"
             raise InputError("no known error about flash-attn in this text", which, hint)
         return BuildLog(
-            **{name: getattr(self, name) for name in ("failed_objects", "jobs", "torch", "no_ninja", "ccache")},
             kind=kind,
             state=state or COMMAND,
             line_count=self.lines,
+            failed_objects=self.failed_objects,
+            jobs=self.jobs,
+            torch=self.torch,
+            no_ninja=self.no_ninja,
+            ccache=self.ccache,
             progress=progress,
             command=command,
             cause=cause if state == FAILED else None,

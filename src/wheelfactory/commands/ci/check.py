@@ -148,7 +148,8 @@ def report_lines(checked: Sequence[Checked]) -> Iterator[str]:
         for result in one.results:
             step = f"{one.name}: {result.gate}"
             failures += [f"failed: {step}: {str(found).removeprefix(f'{one.name}: ')}" for found in result.findings]
-            not_run += [f"not run: {step}: {result.detail}"] * (result.status is Status.NOT_RUN)
+            if result.status is Status.NOT_RUN:
+                not_run.append(f"not run: {step}: {result.detail}")
     site, *wheels = checked
     verdict = f"drift, {count_text(len(failures), 'failure')}" if failures else "no drift"
     yield f"{site.name}: {verdict}; {count_text(len(wheels), 'wheel')} in the sample"
