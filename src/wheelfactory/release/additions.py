@@ -189,9 +189,11 @@ def read_wheel_row(path: Path, gates: Sequence[GateResult] = ()) -> WheelRow:
         raise InputError("the clock of this machine is wrong", now.isoformat(), "set it, then run this command again")
     wheel = Wheel.open(path)
     record = read_build_record(wheel)
-    built = {name: getattr(record, name) for name in ("cell", "label", "offload_archs", "source")} if record else {}
     return WheelRow(
-        **built,
+        cell=record.cell if record else None,
+        label=record.label if record else None,
+        offload_archs=record.offload_archs if record else (),
+        source=record.source if record else None,
         project=str(wheel.name),
         version=str(wheel.version),
         filename=path.name,
