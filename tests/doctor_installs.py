@@ -26,7 +26,7 @@ from wheelfactory.doctor.diagnose import diagnose_machine
 from wheelfactory.doctor.diagnosis import Diagnosis
 from wheelfactory.doctor.installed_flash_attn import read_flash_attn
 from wheelfactory.doctor.machine import Device, InstalledFlashAttn, InstalledTorch, Machine, Python
-from wheelfactory.wheel.activation.members import ACTIVATION_MODULE, added_members
+from wheelfactory.wheel.activation.corrections import ACTIVATION_MODULE, added_members
 from wheelfactory.wheel.read import BUILD_RECORD_NAME
 
 VARIABLE = "FLASH_ATTENTION_TRITON_AMD_ENABLE"

@@ -19,7 +19,7 @@ from wheelfactory.core.cell import Backend, Cell
 from wheelfactory.core.host import Host
 from wheelfactory.core.label import Label
 from wheelfactory.matrix.facts import Build, Context, Matrix
-from wheelfactory.wheel.activation.members import added_members
+from wheelfactory.wheel.activation.corrections import added_members
 from wheelfactory.wheel.build_record import BuildRecord, Toolchain
 from wheelfactory.wheel.read import BUILD_RECORD_NAME
 

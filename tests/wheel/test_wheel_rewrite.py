@@ -27,7 +27,7 @@ from wheelfactory.core.errors import InputError
 from wheelfactory.core.label import Label
 from wheelfactory.verify.gates import verify
 from wheelfactory.verify.result import Status
-from wheelfactory.wheel.activation.members import ACTIVATION_MODULE
+from wheelfactory.wheel.activation.corrections import ACTIVATION_MODULE
 from wheelfactory.wheel.build_record import BuildRecord
 from wheelfactory.wheel.read import BUILD_RECORD_NAME, Wheel
 from wheelfactory.wheel.rewrite import finish_wheel, replace_tags

@@ -15,8 +15,7 @@ from wheelfactory.core.cell import Backend
 from wheelfactory.verify.expected import ExpectedContents, expected_from_cell, extension_name
 from wheelfactory.verify.gate import ProductSubject, Subject
 from wheelfactory.verify.result import MAX_FINDINGS, Finding, GateResult
-from wheelfactory.wheel.activation.corrections import corrected_lines
-from wheelfactory.wheel.activation.members import EXTENSION_MODULE
+from wheelfactory.wheel.activation.corrections import EXTENSION_MODULE, corrected_lines
 from wheelfactory.wheel.archive import find_noncanonical
 from wheelfactory.wheel.read import Wheel
 

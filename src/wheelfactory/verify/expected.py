@@ -15,8 +15,7 @@ from packaging.utils import canonicalize_name
 from wheelfactory.core.cell import Backend
 from wheelfactory.core.label import Label
 from wheelfactory.verify.gate import ProductSubject, Subject
-from wheelfactory.wheel.activation.corrections import corrected_members
-from wheelfactory.wheel.activation.members import EXTENSION_MODULE, added_members
+from wheelfactory.wheel.activation.corrections import EXTENSION_MODULE, added_members, corrected_members
 from wheelfactory.wheel.read import BUILD_RECORD_NAME, Wheel
 
 # upstream's requirements that a finished wheel must not have. It pins torch to its minor instead; and ROCm's torch has

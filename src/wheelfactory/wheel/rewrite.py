@@ -16,8 +16,7 @@ from wheelfactory.core.cell import Cell
 from wheelfactory.core.errors import InputError
 from wheelfactory.core.files import atomic_path
 from wheelfactory.core.label import Label
-from wheelfactory.wheel.activation.corrections import corrected_lines, corrected_members
-from wheelfactory.wheel.activation.members import added_members
+from wheelfactory.wheel.activation.corrections import added_members, corrected_lines, corrected_members
 from wheelfactory.wheel.archive import open_archive
 from wheelfactory.wheel.build_record import BuildRecord
 from wheelfactory.wheel.metadata import change_metadata, label_version, protect_metadata

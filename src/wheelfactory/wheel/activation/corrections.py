@@ -1,4 +1,8 @@
-"""Correct single lines of upstream's files, in a wheel or in its sources; corrections.yaml has each with its reason."""
+"""What the factory changes in upstream's files: corrected lines, and the module that it adds to a Triton wheel.
+
+corrections.yaml has each corrected line with its reason. By the added module a Triton wheel works without a variable;
+why a module and not a ``.pth`` file or a patch: docs/explanation/activation.md.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +14,16 @@ from pathlib import Path
 import yaml
 from pydantic import TypeAdapter
 
+from wheelfactory.core.cell import Backend, Cell
 from wheelfactory.core.digest import content_key, file_sha256
 from wheelfactory.core.models import FrozenModel
 from wheelfactory.wheel.read import Wheel
+
+EXTENSION_MODULE = "flash_attn_2_cuda"
+"""The compiled module that `flash_attn` imports for CK; upstream kept its CUDA name on ROCm."""
+
+ACTIVATION_MODULE = f"{EXTENSION_MODULE}.py"
+"""The file added to a Triton wheel. Python prefers a compiled module of the same name in the same folder."""
 
 
 class Line(FrozenModel):
@@ -50,6 +61,14 @@ def corrections_id() -> str:
     """Return a digest of all corrections and the files that they add."""
     folder = Path(__file__).parent
     return content_key("\n".join(file_sha256(path) for path in sorted(folder.iterdir()) if path.is_file()))
+
+
+def added_members(cell: Cell) -> dict[str, bytes]:
+    """Return the module that the factory adds to the finished wheel of a cell, by member name."""
+    if cell.backend is Backend.CK:
+        return {}
+    name = "checked_aiter.py" if cell.uses_aiter else ACTIVATION_MODULE
+    return {ACTIVATION_MODULE: Path(__file__).with_name(name).read_bytes()}
 
 
 def corrected_members(wheel: Wheel) -> dict[str, bytes]:
