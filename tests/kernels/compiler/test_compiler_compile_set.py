@@ -28,7 +28,7 @@ ARCH = "gfx942"
 DEVICE = tuple(f"{name} for {ARCH}" for name in KERNELS if not name.endswith("_api"))
 """The compiles of device code. The sources that choose a kernel have none."""
 HOST = tuple(f"{name} for host" for name in KERNELS)
-SAMPLES = choose_samples({(ARCH,): KERNELS[:-1], ("host",): KERNELS}, {})
+SAMPLES = choose_samples([*((name, (ARCH,)) for name in KERNELS[:-1]), *((name, ("host",)) for name in KERNELS)], {})
 
 
 def link_order(project: Project) -> list[str]:

@@ -18,7 +18,6 @@ from wheelfactory.kernels.compiler.commands import (
     PLACEHOLDER,
     PLACEHOLDER_BYTES,
     CompileCommands,
-    Shortcuts,
     read_driver_bundler,
 )
 from wheelfactory.kernels.compiler.compile_run import CompileRun
@@ -42,8 +41,7 @@ from wheelfactory.kernels.compiler.request import (
     CompileRequest,
     CompileResult,
 )
-from wheelfactory.kernels.compiler.samples import Samples, Targets
-from wheelfactory.kernels.compiler.schedule import Compile
+from wheelfactory.kernels.compiler.samples import Part, Samples, Targets
 from wheelfactory.kernels.compiler.shards import Shard, cut_shards
 from wheelfactory.kernels.compiler.store import Store
 from wheelfactory.kernels.compiler.targets import HOST, compiled_sources, whole_targets
@@ -101,10 +99,11 @@ class _Build:
                 held.enter_context(
                     wait_for_lock(store.folder / f"lock{request.shard.replace('/', '-')}", _tell_of_wait)
                 )
-            missing = {targets: stores[targets].find_missing(compiled_sources(selected, targets)) for targets in stores}
-            missing = {targets: names for targets, names in missing.items() if names}
-            total = sum(len(compiled_sources(selected, targets)) for targets in stores)
-            lacking = sum(map(len, missing.values()))
+            needed = {targets: compiled_sources(selected, targets) for targets in stores}
+            missing: list[Part] = []
+            for targets, store in stores.items():
+                missing += [(name, targets) for name in store.find_missing(needed[targets])]
+            total, lacking = sum(map(len, needed.values())), len(missing)
             if lacking and request.newer_system and request.archive_keys:
                 hint = "compile the whole sets first, in the image that `wheelfactory plan` names for the kernels"
                 raise BuildError("the kernel archives are incomplete", f"{lacking} of {total} kernels", hint)
@@ -135,23 +134,23 @@ class _Build:
         )
         return sorted(cut_shards(costs, shard.count)[shard.index - 1])
 
-    def _run(self, stores: Mapping[Targets, Store], missing: Mapping[Targets, Sequence[str]]) -> CompileRun:
+    def _run(self, stores: Mapping[Targets, Store], missing: Sequence[Part]) -> CompileRun:
         ledger = _ledger(self.request, self.inputs, stores)
         commands = CompileCommands(self.inputs, self.environ, ledger, self.scratch)
         bindings = [] if self.request.targets else [commands.binding(edge) for edge in self.inputs.bindings]
-        predicted = {
-            (name, targets): commands.predicted_s(name, targets, empty_sources=self.bundler is not None)
-            for targets, names in missing.items()
-            for name in names
-        }
+        composed = self.bundler is not None
+        predicted = {part: commands.predicted_s(*part, empty_sources=composed) for part in missing}
         predicted.update(((item.source, item.targets), item.predicted_s) for item in bindings)
         run = CompileRun(self.request, stores, self.inputs.compiler.content, predicted)
         shortcuts = ORDINARY
         if missing and self.bundler:
             shortcuts = Samples(run, commands, self.bundler, missing).prove()
         if run.can_go_on:
-            kernels = self._compiles(commands, missing, shortcuts)
-            rest = [item for item in kernels if (item.source, item.targets) not in run.saved]
+            rest = [
+                commands.kernel(name, targets, self.scratch / targets[0] / f"{name}.o", shortcuts)
+                for name, targets in missing
+                if (name, targets) not in run.saved
+            ]
             rest.sort(key=lambda item: (-item.predicted_s, item.name))
             run.run([*rest, *bindings], lambda ended: run.save(ended) if ended.compile.targets else None)
         if run.can_go_on and not self.request.targets:
@@ -159,15 +158,6 @@ class _Build:
                 self._compose_object(name, stores)
             require_one_offload_form(map(Path, self.inputs.outputs))
         return run
-
-    def _compiles(
-        self, commands: CompileCommands, missing: Mapping[Targets, Sequence[str]], shortcuts: Shortcuts
-    ) -> list[Compile]:
-        return [
-            commands.kernel(name, targets, self.scratch / targets[0] / f"{name}.o", shortcuts)
-            for targets, names in missing.items()
-            for name in names
-        ]
 
     def _compose_object(self, name: str, stores: Mapping[Targets, Store]) -> None:
         """Put an object together in the build tree. Raises `BuildError` for one that is not of its source."""
@@ -208,15 +198,16 @@ def _notes(
     request: CompileRequest,
     inputs: CompileInputs,
     stores: Mapping[Targets, Store],
-    missing: Mapping[Targets, Sequence[str]],
+    missing: Sequence[Part],
 ) -> Iterator[str]:
     if inputs.early_inline_disabled:
         pair = f"{EARLY_INLINE}=true with {FUNCTION_CALLS}=false"
         yield f"{inputs.compiler.version} inlines without end with {pair}: compiling kernels without early inlining"
-    damaged = sorted({name for targets in missing for name in {*missing[targets]} & {*stores[targets].read_records()}})
+    recorded = {(name, targets) for targets, store in stores.items() for name in store.read_records()}
+    damaged = sorted({name for name, _ in recorded.intersection(missing)})
     if damaged:
         yield f"{len(damaged)} stored objects are missing or damaged, compiling them again: {damaged[0]}"
-    absent = {*(name for names in missing.values() for name in names)} - {*damaged}
+    absent = {name for name, _ in missing} - {*damaged}
     if request.archive_keys and absent:
         yield f"compiling {len(absent)} of {len(inputs.kernels)} kernels that no given archive contains"
 

@@ -7,8 +7,9 @@ are not used, then no empty sources; if it still differs, objects cannot be comp
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 from wheelfactory.core.query import NOTICE_PREFIX
@@ -25,18 +26,25 @@ MIN_COMPILES = 3
 
 Targets = tuple[str, ...]
 
+Part = tuple[str, Targets]
+"""A source, and the targets that it is compiled for."""
+
 
 @dataclass
 class Samples:
-    """Chooses how to compile the missing sources of each part."""
+    """Chooses how to compile the missing parts."""
 
     run: CompileRun
     commands: CompileCommands
     bundler: Bundler
-    missing: Mapping[Targets, Sequence[str]]
-    """By targets of a part, the sources to compile."""
-    _ended: dict[tuple[str, Targets], EndedCompile] = field(default_factory=dict)
-    """The compiles of the parts to compare, by source and targets."""
+    missing: Sequence[Part]
+    _ended: dict[Part, EndedCompile] = field(default_factory=dict)
+    """The compiles of the parts to compare."""
+
+    @cached_property
+    def _targets(self) -> list[Targets]:
+        """The targets of the missing parts."""
+        return list(dict.fromkeys(targets for _, targets in self.missing))
 
     def prove(self) -> Shortcuts:
         """Compile samples, save their parts, and return the shortcuts that the rest is to take.
@@ -55,15 +63,16 @@ class Samples:
                 raise CannotComposeError(reason)
             without, shortcuts = fewer.pop(0)
             print(f"{NOTICE_PREFIX}{reason}: compiling without {without}", flush=True)
-        for (name, targets), ended in self._ended.items():
-            if name in self.missing[targets]:
+        missing = {*self.missing}
+        for part, ended in self._ended.items():
+            if part in missing:
                 self.run.save(ended)
         return shortcuts
 
     def _ladder(self) -> tuple[list[tuple[str, Shortcuts]], Shortcuts]:
         """All shortcuts, and what to leave out of them, one after the other, if a sample differs."""
         headers = choose_headers(self.missing, self.commands)
-        empty = any(self.commands.is_empty(name, targets) for targets in self.missing for name in self.missing[targets])
+        empty = any(self.commands.is_empty(*part) for part in self.missing)
         fewer = []
         if headers:
             fewer.append(("precompiled headers", Shortcuts({}, empty)))
@@ -82,7 +91,7 @@ class Samples:
         # also those that are kept: they may come from another machine
         parts = [
             self.commands.kernel(name, targets, self._path(name, targets), shortcuts)
-            for targets in self.missing
+            for targets in self._targets
             for name in compiled_sources(samples, targets)
         ]
         self.run.run(parts, self._keep, keep_going=True)
@@ -92,7 +101,7 @@ class Samples:
         self._ended[ended.compile.source, ended.compile.targets] = ended
 
     def _ordinary(self, name: str) -> Compile:
-        archs = [targets[0] for targets in self.missing if targets != (HOST,)]
+        archs = [targets[0] for targets in self._targets if targets != (HOST,)]
         targets = whole_targets(archs or self.commands.inputs.archs[:1])
         return self.commands.kernel(name, targets, self._path(name, targets))
 
@@ -102,9 +111,9 @@ class Samples:
     def _difference(self, name: str) -> str:
         """Describe how the composed sample differs from the ordinary object; empty if they are equal."""
         ordinary = self._ordinary(name).output.read_bytes()
-        archs = [targets[0] for targets in self.missing if targets != (HOST,) and compiled_sources([name], targets)]
+        archs = [targets[0] for targets in self._targets if targets != (HOST,) and compiled_sources([name], targets)]
         code = {arch: self._path(name, (arch,)) for arch in archs}
-        host = self._path(name, (HOST,)) if (HOST,) in self.missing else None
+        host = self._path(name, (HOST,)) if (HOST,) in self._targets else None
         absent = [path.name for path in (*code.values(), *([host] if host else [])) if not path.exists()]
         if absent:
             return f"the compiler does not compile {absent[0]}"
@@ -116,25 +125,19 @@ class Samples:
         return ""
 
 
-def choose_samples(missing: Mapping[Targets, Sequence[str]], guards: Guards) -> list[str]:
+def choose_samples(missing: Iterable[Part], guards: Guards) -> list[str]:
     """Return the cheapest of the missing sources of each kind and guard."""
-    costs = {name: seed_cost(name, targets).cpu_s for targets, sources in missing.items() for name in sources}
+    costs = {name: seed_cost(name, targets).cpu_s for name, targets in missing}
     cheapest: dict[tuple[str, str], str] = {}
     for name in sorted(costs, key=lambda name: (costs[name], name)):
         cheapest.setdefault((parse_kernel_kind(name)[0], guards.get(name, "")), name)
     return list(cheapest.values())
 
 
-def choose_headers(
-    missing: Mapping[Targets, Sequence[str]], commands: CompileCommands
-) -> dict[tuple[tuple[str, ...], Targets], Path]:
+def choose_headers(missing: Iterable[Part], commands: CompileCommands) -> dict[tuple[tuple[str, ...], Targets], Path]:
     """Return where to precompile the preambles that enough of the missing sources begin with."""
-    counts = Counter(
-        (commands.preamble(name), targets)
-        for targets in missing
-        for name in missing[targets]
-        if not commands.is_empty(name, targets)
-    )
+    coded = [(name, targets) for name, targets in missing if not commands.is_empty(name, targets)]
+    counts = Counter((commands.preamble(name), targets) for name, targets in coded)
     return {
         (directives, targets): commands.header_path(directives, targets)
         for (directives, targets), count in counts.items()
