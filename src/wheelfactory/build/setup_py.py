@@ -51,7 +51,6 @@ def run_setup(setup: SetupRun, log: Path, extras: SetupExtras, report_progress: 
     `RunAgainError` at the deadline.
     """
     raw, source = setup.scratch / "raw", unpack_source(setup.source, setup.scratch / "source")
-    log.parent.mkdir(parents=True, exist_ok=True)
     command = BuildCommand(
         name=log.stem,
         argv=(str(BUILD_SCRIPT),),

@@ -9,10 +9,11 @@ import contextlib
 import errno
 import fcntl
 import os
+import shlex
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from wheelfactory.core.errors import FactoryError
@@ -44,6 +45,12 @@ def write_atomic(path: Path, data: bytes) -> None:
         return
     with atomic_path(path) as written:
         written.write_bytes(data)
+
+
+def write_launcher(path: Path, command: Iterable[object]) -> None:
+    """Write a program that runs a command, with the arguments that it gets itself at the end."""
+    path.write_text(f'#!/bin/sh\nexec {shlex.join(map(str, command))} "$@"\n', encoding="utf-8")
+    path.chmod(0o755)
 
 
 def read_file(path: Path, template: FactoryError, max_bytes: int = -1) -> bytes:

@@ -139,9 +139,8 @@ def run_logged(
     """
     name = Path(command[0]).name
     # stdout goes to a file: a full pipe would block the command, because only stderr is read while it runs
-    with log.open("w", encoding="utf-8") as file, tempfile.TemporaryFile("w+", errors="replace") as output:
-        write_lines(file, [f"+ {shlex.join(map(str, command))}"])
-        file.flush()
+    started = f"+ {shlex.join(map(str, command))}"
+    with open_log(log, started) as file, tempfile.TemporaryFile("w+", errors="replace") as output:
         with (
             _started(command, BuildError, stdout=output, env=environ, start_new_session=True) as process,
             deadline_timer(deadline, partial(_kill, process)) as is_expired,
@@ -161,6 +160,16 @@ def _kill(process: subprocess.Popen[str]) -> None:
     with suppress(ProcessLookupError):  # a short command shares our group, so that its pid is no group id
         os.killpg(process.pid, signal.SIGKILL)
     process.kill()
+
+
+@contextmanager
+def open_log(path: Path, *lines: str) -> Iterator[TextIO]:
+    """Open a log, in a folder that is made if it is missing, with these first lines."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w", encoding="utf-8") as file:
+        write_lines(file, lines)
+        file.flush()
+        yield file
 
 
 @contextmanager

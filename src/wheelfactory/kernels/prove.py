@@ -169,7 +169,6 @@ def _record(
     )
     job_file, log = scratch / "record.json", log_path(context.cache, f"{kernel_set.id}-calls")
     job_file.write_text(json.dumps(asdict(job)))
-    log.parent.mkdir(parents=True, exist_ok=True)
     command = BuildCommand(
         name=log.stem,
         argv=(str(build_host.python), "-ISB", str(Path(record_calls.__file__)), str(job_file)),

@@ -15,7 +15,7 @@ from typing import Protocol, TypeAlias
 
 from wheelfactory.build.setup_py import RawWheel, SetupExtras, SetupRun, run_setup
 from wheelfactory.core.errors import BuildError, RunAgainError
-from wheelfactory.core.files import PACKAGE_DIR, write_atomic
+from wheelfactory.core.files import PACKAGE_DIR, write_atomic, write_launcher
 from wheelfactory.core.progress import ProgressCallback, logger
 from wheelfactory.kernels.archive import find_archives, unpack_archive
 from wheelfactory.kernels.compiler import ninja as our_ninja
@@ -130,7 +130,9 @@ def _make_environ(
 ) -> dict[str, str]:
     """Make the variables with which setup.py finds our ninja, and that the request."""
     build_host, bin_folder = setup.build_host, setup.scratch / "bin"
-    _write_ninja(bin_folder, build_host.python)
+    bin_folder.mkdir()
+    # -I -S: the packages of the build's Python could shadow what the program imports
+    write_launcher(bin_folder / "ninja", [build_host.python, "-ISB", Path(str(our_ninja.__file__)).resolve()])
     return {
         REQUEST_VARIABLE: str(request_file),
         "PYTORCH_NVCC": shlex.quote(f"{build_host.machine.rocm_path}/bin/hipcc"),
@@ -138,16 +140,6 @@ def _make_environ(
         **({APPEND_VARIABLE: appended} if appended else {}),
         **(filter_environ(setup.scratch / "python", planned.filtered) if planned and planned.filtered else {}),
     }
-
-
-def _write_ninja(folder: Path, python: Path) -> None:
-    """Make a folder for PATH with our ``ninja``."""
-    folder.mkdir()
-    program = folder / "ninja"
-    # -I -S: the packages of the build's Python could shadow what the program imports
-    command = shlex.join([str(python), "-ISB", str(Path(str(our_ninja.__file__)).resolve())])
-    program.write_text(f'#!/bin/sh\nexec {command} "$@"\n', encoding="utf-8")
-    program.chmod(0o755)
 
 
 def _unpack_archives(kernels: Path, set_ids: Sequence[str], folder: Path) -> Iterator[dict[str, object]]:

@@ -79,7 +79,6 @@ def _run_on_build_host(
 ) -> str:
     name = f"{cell.id}.{Path(program[0]).stem}"
     log = log_path(cache, name)
-    log.parent.mkdir(parents=True, exist_ok=True)
     command = BuildCommand(
         name=name,
         argv=(str(build_host.python), "-IB", *map(str, program)),

@@ -10,7 +10,6 @@ Not covered: fp8, autotuning, and what docs/explanation/emulation.md names.
 from __future__ import annotations
 
 import math
-import shlex
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -26,6 +25,7 @@ from wheelfactory.build.environments import (
     open_wheel_environment,
 )
 from wheelfactory.build.recipe import choose_jobs
+from wheelfactory.core.files import write_launcher
 from wheelfactory.core.progress import announced_progress, logger
 from wheelfactory.emulator.findings import emulator_id
 from wheelfactory.verify.accuracy import NumericReport, find_numeric_faults, find_tolerance, refusals, worst_errors
@@ -173,9 +173,7 @@ def linker_environ(folder: Path, cache: Path) -> dict[str, str]:
     """Write an ``ld.lld`` into `folder` that works without ROCm; return the variable by which Triton finds it."""
     # old Tritons start the linker as a program, without arguments of ours
     linker = folder / "ld.lld"
-    command = [make_triton_environment(cache, LINKER).python, "-I", "-B", LINK]
-    linker.write_text(f'#!/bin/sh\nexec {shlex.join(map(str, command))} "$@"\n', encoding="utf-8")
-    linker.chmod(0o755)
+    write_launcher(linker, [make_triton_environment(cache, LINKER).python, "-I", "-B", LINK])
     return {"TRITON_HIP_LLD_PATH": str(linker)}
 
 

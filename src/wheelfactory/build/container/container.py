@@ -22,9 +22,8 @@ from wheelfactory.build.container.image import import_system_image, system_folde
 from wheelfactory.build.container.leftovers import RUN_LABEL
 from wheelfactory.build.executor import BuildCommand, WheelProgram
 from wheelfactory.core.errors import BuildError
-from wheelfactory.core.process import build_failure, deadline_error, deadline_timer, log_output
+from wheelfactory.core.process import build_failure, deadline_error, deadline_timer, log_output, open_log
 from wheelfactory.core.progress import ProgressCallback
-from wheelfactory.core.wrap import write_lines
 
 KILL_ATTEMPTS = 60
 """Attempts to kill a container at its deadline while the engine does not answer, at least a second apart."""
@@ -114,20 +113,18 @@ def run_in_container(
     name, printed = f"{Path(command.argv[0]).name} in {tag}", bytearray()
     found = command.writes and GPU_DEVICES[0].exists()  # code of a wheel needs no GPU to be imported
     devices = [device for device in GPU_DEVICES if device.exists()] if found else []
-    with command.log.open("w", encoding="utf-8") as log:
-        write_lines(log, [f"+ {shlex.join(command.argv)} # in {tag}"])
-        log.flush()
-        with (
-            engine_errors(name),
-            _container(engine, tag, container_options(engine, command, share, run, devices)) as container,
-        ):
-            output = engine.client.api.attach(str(container.id), stream=True, demux=True)
-            container.start()
-            with deadline_timer(command.deadline, partial(_kill, container)) as was_ended:
-                last = log_output(_lines(output, printed), log, report_progress)
-            status = int(container.wait(timeout=REQUEST_TIMEOUT_S)["StatusCode"])
-            container.reload()
-            starved = bool(container.attrs["State"].get("OOMKilled"))
+    with (
+        open_log(command.log, f"+ {shlex.join(command.argv)} # in {tag}") as log,
+        engine_errors(name),
+        _container(engine, tag, container_options(engine, command, share, run, devices)) as container,
+    ):
+        output = engine.client.api.attach(str(container.id), stream=True, demux=True)
+        container.start()
+        with deadline_timer(command.deadline, partial(_kill, container)) as was_ended:
+            last = log_output(_lines(output, printed), log, report_progress)
+        status = int(container.wait(timeout=REQUEST_TIMEOUT_S)["StatusCode"])
+        container.reload()
+        starved = bool(container.attrs["State"].get("OOMKilled"))
     if was_ended():
         raise deadline_error(command.name)
     if status:

@@ -16,7 +16,7 @@ from wheelfactory.build.container.dockerfile import Dockerfile
 from wheelfactory.build.container.engine import Engine, engine_error, engine_errors
 from wheelfactory.core.digest import content_key
 from wheelfactory.core.errors import BuildError
-from wheelfactory.core.process import LAST_LINES
+from wheelfactory.core.process import LAST_LINES, open_log
 from wheelfactory.core.progress import ProgressCallback, logger
 from wheelfactory.matrix.images import Image
 
@@ -99,7 +99,6 @@ def build_image(engine: Engine, dockerfile: Dockerfile, log: Path, report_progre
     if has_image(engine, dockerfile.tag):
         return dockerfile.tag
     logger.info("building the image %s, log in %s", dockerfile.tag, log)
-    log.parent.mkdir(parents=True, exist_ok=True)
     last: deque[str] = deque(maxlen=LAST_LINES)
     with engine_errors(dockerfile.tag):
         events = engine.client.api.build(
@@ -111,7 +110,7 @@ def build_image(engine: Engine, dockerfile: Dockerfile, log: Path, report_progre
             forcerm=True,
             decode=True,
         )
-        with log.open("w", encoding="utf-8") as file:
+        with open_log(log) as file:
             for event in events:
                 text = _COLOUR.sub("", str(event.get("stream") or event.get("error") or ""))
                 file.write(text)
