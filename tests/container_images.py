@@ -42,7 +42,8 @@ CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
 _UNUSED = (
     *("*/torch/bin/test_*", "*/torch/include", "*/torch/test"),
     *("*/config-3.*/libpython*.a", "*/gcc/*/lto1", "*/bin/*lto-dump-*"),
-    *("*/llvm-*/bin/c-index-test", "*/llvm-*/bin/llvm-exegesis", "*/lib/postgresql"),
+    *("*/llvm-*/bin/c-index-test", "*/llvm-*/bin/llvm-exegesis", "*/libclang-[0-9]*", "*/lib?san.*"),
+    *("*/lib/postgresql", "*/libicu*", "*/share/perl", "*/share/i18n", "*/lib32"),
 )
 """A quarter of an image, which no test needs: an engine would read, hash and write it."""
 
@@ -106,7 +107,8 @@ RUN cd /opt/venv/lib/python{PYTHON}/site-packages \\
  && mv torch-*.dist-info torch-$STAND_IN_TORCH.dist-info \\
  && sed -i "s/^Version:.*/Version: $STAND_IN_TORCH\\nRequires-Dist: triton==$triton/" torch-*.dist-info/METADATA \\
  && mkdir triton-$triton.dist-info \\
- && printf "Metadata-Version: 2.1\\nName: triton\\nVersion: $triton\\n" > triton-$triton.dist-info/METADATA
+ && printf "Metadata-Version: 2.1\\nName: triton\\nVersion: $triton\\n" > triton-$triton.dist-info/METADATA \\
+ && ln -sf /bin/true /usr/bin/apt-get
 """
 
 
@@ -114,7 +116,7 @@ def make_amds_pytorch(client: DockerClient, base: str, network: str | None) -> s
     """Build an image on one with the torch of `make_rocm_pytorch` that is named as AMD's are; return its tag.
 
     Its torch has the version, the requirement and the library folder of AMD's own build: what tells that build from
-    PyTorch's. Its symbols are those of the CPU build, and its Triton is a name.
+    PyTorch's. Its symbols are those of the CPU build, its Triton is a name, and apt-get has nothing to install.
     """
     tag = "rocm/pytorch:rocm7.2.4_ubuntu22.04_py3.11_pytorch_release_2.13.0"
     client.images.build(

@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+import typing_extensions
 
 import container_engine
 import container_images
 from container_images import make_hip_image
 from hip_toolchain import HipToolchain
 from real_kernels import SYSTEM_GLIBC, TORCHES, append_kernels, keep_source, make_bench, make_matrix
-from stub_torch import TORCH_REQUIREMENTS
 from wheelfactory.build.container.engine import Engine
 from wheelfactory.build.container.executor import ContainerExecutor, open_containers
 from wheelfactory.core.cell import Cell
@@ -61,9 +61,9 @@ FROM {{hip}}
 RUN rm /opt/rocm/bin/hipcc \\
  && ln -sf /bin/true /usr/bin/apt-get \\
  && ln -s clang++-21 /usr/bin/x86_64-linux-gnu-g++
-RUN python3 -m venv /opt/venv && /opt/venv/bin/pip install --quiet {" ".join(TORCH_REQUIREMENTS)}
+RUN python3 -m venv --without-pip /opt/venv
 COPY hipcc /opt/rocm/bin/hipcc
-COPY torch /opt/venv/lib/python{PYTHON}/site-packages/torch
+COPY packages /opt/venv/lib/python{PYTHON}/site-packages
 """
 """Nothing more is installed with apt-get, which takes half a minute and works in `cell_image`: clang links here."""
 
@@ -106,7 +106,8 @@ def _make_base(engine: Engine, hip: str, torch: Path) -> str:
             member = tarfile.TarInfo(name)
             member.size, member.mode = len(text), 0o755
             tar.addfile(member, io.BytesIO(text.encode()))
-        tar.add(torch, "torch")
+        tar.add(torch, "packages/torch")
+        tar.add(typing_extensions.__file__, "packages/typing_extensions.py")  # which torch.utils.cpp_extension imports
     context.seek(0)
     tag = "rocm/pytorch:debian"
     engine.client.images.build(

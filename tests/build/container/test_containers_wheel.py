@@ -63,7 +63,8 @@ def release(
     tag, folder = make_amds_pytorch(engine.client, cell_image, engine.build_network), tmp_path_factory.mktemp("amds")
     own = Machine(folder / "cache", machine.environ)
     source = keep_source(pack_source(cache, folder, append_kernels()), own.cache, cache)
-    (own.cache / "proofs").symlink_to(cache / "proofs")
+    for name in ("proofs", "plain"):
+        (own.cache / name).symlink_to(cache / name)
     matrix = write_matrix(folder / "matrix.yaml", tag, source)
     options = ("--executor", "docker", "--matrix", matrix, "--dest", folder / "release")
     done = own.run("run", "--only", AMDS_CELL.id, *options)
