@@ -1,8 +1,8 @@
 """Compile models of one layer of transformers with the fallback, and print their difference from eager attention.
 
-    python -B compiled_models.py FOLDER...
+    python -B compiled_models.py
 
-The folders are those of transformers and of the fallback. Each model is one graph, for a batch, and for a row that
+Each model is one graph, for a batch, and for a row that
 holds two sequences. The printed number is the greatest relative difference of logits and gradients.
 """
 
@@ -36,9 +36,8 @@ def compute(attention: str, tokens: Any, positions: Any) -> list[Any]:
     return [logits, *torch.autograd.grad(logits.square().sum(), list(model.parameters()))]
 
 
-def main(folders: list[str]) -> None:
+def main() -> None:
     """Print the greatest difference."""
-    sys.path.extend(folders)
     fallback = import_module("flash_attention_amd.transformers")
     tokens = torch.arange(20).reshape(2, 10)
     two = torch.cat([torch.arange(4), torch.arange(6)])[None]
@@ -51,4 +50,4 @@ def main(folders: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()

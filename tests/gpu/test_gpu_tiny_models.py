@@ -10,14 +10,16 @@ import os
 import subprocess
 import sys
 import venv
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import pytest
 
 from shared_folder import file_lock
+from warm_python import WarmPython, start_warm_python
 from wheel_factory import finished_wheel, small_machine
 from wheelfactory.build.environments import (
     Base,
@@ -60,46 +62,74 @@ def layers(cache: Path) -> list[Environment]:
         return [make_build_environment(cache), make_triton_environment(cache, "3.7.1"), make_numpy_environment(cache)]
 
 
-def run_program(python: Path, program: str, *arguments: str | Path, **variables: str) -> Any:
-    """Return the JSON that a program prints in its last line."""
-    environ = {"PATH": os.environ["PATH"], "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", **variables}
-    command = [python, "-I", PROGRAMS / program, *arguments]  # which keeps the bytecode of the frameworks
-    done = subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-2000:]
-    return json.loads(done.stdout.splitlines()[-1])
+IMPORTS = (
+    f"sys.path.append({str(PROGRAMS)!r})",
+    "import runpy",
+    "from tiny_models import MODELS, claim_a_gpu",
+    "claim_a_gpu()",
+    "import transformers",
+    "for model in MODELS.values():",
+    "    getattr(transformers, f'{model.family}ForCausalLM')",
+    "assert 'flash_attn' not in sys.modules",
+)
+"""What takes most of the time of each program, and does not depend on variables."""
 
 
-def run_with(
-    wheel: Path, cache: Path, layers: Sequence[Environment], program: str, *arguments: str, **variables: str
-) -> Any:
-    """Run a program with a wheel installed beside the fallback."""
+@dataclass(frozen=True)
+class Installed:
+    """A Python with the frameworks, where a wheel is installed beside the fallback."""
+
+    python: WarmPython
+
+    def run(self, program: str, *arguments: str | Path, **variables: str) -> Any:
+        """Return the JSON that a program prints in its last line."""
+        path = str(PROGRAMS / program)
+        given = f"sys.argv = {[path, *map(str, arguments)]!r}"
+        return json.loads(self.python.run(given, f"runpy.run_path({path!r}, run_name='__main__')", **variables)[-1])
+
+    def run_models(self, *arguments: str, **variables: str) -> Verdicts:
+        """Return a verdict by model and dtype."""
+        found = self.run("tiny_models.py", *arguments, **variables)
+        return {(each["model"], each["dtype"]): each for each in found["models"]}
+
+
+@contextmanager
+def install(wheel: Path, cache: Path, layers: Sequence[Environment]) -> Iterator[Installed]:
     base = Base.of(*layers)
     base = replace(base, layers=(*base.layers, make_frameworks(cache), FALLBACK_SOURCES / "src"))
     with open_wheel_environment(cache, base, wheel) as environment:
-        return run_program(environment.python, program, *arguments, **variables)
+        given = {"PATH": os.environ["PATH"], "HOME": str(environment.folder), "HF_HUB_OFFLINE": "1"}
+        with start_warm_python(environment.python, *IMPORTS, environ=given) as python:
+            yield Installed(python)
 
 
-def run_models(
-    wheel: Path, cache: Path, layers: Sequence[Environment], home: Path, *arguments: str, **variables: str
-) -> Verdicts:
-    """Return a verdict by model and dtype."""
-    found = run_with(wheel, cache, layers, "tiny_models.py", *arguments, HOME=str(home), **variables)
-    return {(each["model"], each["dtype"]): each for each in found["models"]}
+@pytest.fixture(scope="module")
+def with_triton(cache: Path, layers: list[Environment], triton_wheel: Path) -> Iterator[Installed]:
+    with install(triton_wheel, cache, layers) as installed:
+        yield installed
+
+
+@pytest.fixture(scope="module")
+def with_fallback(cache: Path, layers: list[Environment]) -> Iterator[Installed]:
+    """The fallback named flash_attn."""
+    (wheel,) = make_products([FLASH_ATTN_FALLBACK], small_machine(cache, os.environ))
+    with install(wheel, cache, layers) as installed:
+        yield installed
 
 
 def test_models_train_as_with_eager_attention_or_name_what_computes_their_option(
-    cache: Path, layers: list[Environment], triton_wheel: Path, triton_cache: Path, tmp_path: Path
+    with_triton: Installed, triton_cache: Path
 ) -> None:
     """Logits with and without padding, decoding with a cache, gradients, and two steps of training."""
-    found = run_models(triton_wheel, cache, layers, tmp_path, "flash_attn", "cpu", TRITON_CACHE_DIR=str(triton_cache))
+    models = ("--models", "llama grouped,mistral,gemma2")
+    found = with_triton.run_models("flash_attn", "cpu", *models, TRITON_CACHE_DIR=str(triton_cache))
 
     assert {name: each["kind"] for (name, _), each in found.items()} == {
-        "llama": "right",
         "llama grouped": "right",
         "mistral": "refused",
         "gemma2": "refused",
     }
-    assert len(found["llama", "float16"]["losses"]) == 3
+    assert len(found["llama grouped", "float16"]["losses"]) == 3
     for name, words in {
         "mistral": ("window_size", "Mistral", "flash-attention-amd", "sdpa"),
         "gemma2": ("softcap", "Gemma 2", "flash-attention-amd", "eager"),
@@ -107,64 +137,51 @@ def test_models_train_as_with_eager_attention_or_name_what_computes_their_option
         assert [word for word in words if word not in found[name, "float16"]["reason"]] == []
 
 
-def test_the_fallback_registers_an_attention_that_computes_every_model_as_eager_does(
-    cache: Path, layers: list[Environment], triton_wheel: Path, tmp_path: Path
-) -> None:
+def test_the_fallback_registers_an_attention_that_computes_every_model_as_eager_does(with_triton: Installed) -> None:
     arguments = ("flash_attention_amd.transformers", "cpu", "--dtypes", "float32", "--limit", "5e-6")
 
-    found = run_models(triton_wheel, cache, layers, tmp_path, *arguments)
+    found = with_triton.run_models(*arguments)
 
     assert {name: (each["kind"], each["reason"]) for name, each in found.items()} == dict.fromkeys(
         [(name, "float32") for name in ("llama", "llama grouped", "mistral", "gemma2")], ("right", "")
     )
 
 
-def test_a_model_with_the_fallback_is_one_graph(cache: Path, layers: list[Environment]) -> None:
+def test_a_model_with_the_fallback_is_one_graph(with_fallback: Installed) -> None:
     """A batch, and a row with two sequences. Padding is read when the mask is made, which breaks a graph."""
-    folders = make_frameworks(cache), FALLBACK_SOURCES / "src"
-    assert run_program(layers[0].python, "compiled_models.py", *folders) < 1e-6
+    assert with_fallback.run("compiled_models.py") < 1e-6
 
 
-def test_with_the_variable_the_fallback_computes_what_these_errors_name(
-    cache: Path, layers: list[Environment], triton_wheel: Path, tmp_path: Path
-) -> None:
+def test_with_the_variable_the_fallback_computes_what_these_errors_name(with_triton: Installed) -> None:
     arguments = ("flash_attn", "cpu", "--dtypes", "bfloat16", "--models", "mistral,gemma2")
 
-    found = run_models(triton_wheel, cache, layers, tmp_path, *arguments, FLASH_ATTENTION_AMD_FALLBACK="1")
+    found = with_triton.run_models(*arguments, FLASH_ATTENTION_AMD_FALLBACK="1")
 
     assert {key: (each["kind"], each["reason"]) for key, each in found.items()} == dict.fromkeys(
         [(name, "bfloat16") for name in ("mistral", "gemma2")], ("right", "")
     )
 
 
-def test_each_program_takes_the_fallback_named_flash_attn_and_computes_the_same(
-    cache: Path, layers: list[Environment]
-) -> None:
+def test_each_program_takes_the_fallback_named_flash_attn_and_computes_the_same(with_fallback: Installed) -> None:
     """vLLM takes it on Instinct only: on Radeon it looks for the module of the Triton kernels."""
-    (wheel,) = make_products([FLASH_ATTN_FALLBACK], small_machine(cache, os.environ))
-
-    found = run_with(wheel, cache, layers, "frameworks.py", "float32")
+    found = with_fallback.run("frameworks.py", "float32")
 
     assert found["taken"] == TAKEN
     assert max(found["errors"].values()) < 1e-6
 
 
-def test_the_lines_of_the_page_select_it(cache: Path, layers: list[Environment], tmp_path: Path) -> None:
-    (wheel,) = make_products([FLASH_ATTN_FALLBACK], small_machine(cache, os.environ))
-
-    found = run_with(wheel, cache, layers, "page_lines.py", str(ROOT / "docs/how-to/use-it-in.md"), str(tmp_path))
+def test_the_lines_of_the_page_select_it(with_fallback: Installed, tmp_path: Path) -> None:
+    found = with_fallback.run("page_lines.py", ROOT / "docs/how-to/use-it-in.md", tmp_path)
 
     assert found == ["flash_attention_2", "amd_fallback", "flash"]
 
 
 def test_each_program_takes_the_triton_wheel_and_vllm_on_radeon_with_its_variable(
-    cache: Path, layers: list[Environment], triton_wheel: Path, triton_cache: Path, tmp_path: Path
+    with_triton: Installed, triton_cache: Path
 ) -> None:
-    places = {"HOME": str(tmp_path), "TRITON_CACHE_DIR": str(triton_cache)}
+    variables = {"FLASH_ATTENTION_TRITON_AMD_ENABLE": "TRUE", "TRITON_CACHE_DIR": str(triton_cache)}
 
-    found = run_with(
-        triton_wheel, cache, layers, "frameworks.py", "float16", FLASH_ATTENTION_TRITON_AMD_ENABLE="TRUE", **places
-    )
+    found = with_triton.run("frameworks.py", "float16", **variables)
 
     assert found["taken"] == [*TAKEN, "vllm gfx1100"]
     assert max(found["errors"].values()) < 4e-3
@@ -177,4 +194,5 @@ def test_each_program_takes_the_python_part_of_a_ck_wheel(
     members = {**upstream, ACTIVATION_MODULE: b'"""A stand-in for the extension."""\n'}
     wheel = finished_wheel(tmp_path, tags="py3-none-any", members=members)
 
-    assert run_with(wheel, cache, layers, "frameworks.py") == {"taken": TAKEN}
+    with install(wheel, cache, layers) as installed:
+        assert installed.run("frameworks.py") == {"taken": TAKEN}

@@ -84,7 +84,7 @@ GROUPED = {"num_key_value_heads": 2}
 
 MODELS = {
     "llama": TinyModel("Llama", {"num_attention_heads": 2, "num_key_value_heads": 2, "num_hidden_layers": 1}),
-    "llama grouped": TinyModel("Llama", GROUPED),
+    "llama grouped": TinyModel("Llama", {**GROUPED, "num_hidden_layers": 1}),
     "mistral": TinyModel("Mistral", {**GROUPED, "sliding_window": 16}, {"sliding_window": None}),
     "gemma2": TinyModel(
         "Gemma2",

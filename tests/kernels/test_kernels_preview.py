@@ -232,7 +232,7 @@ def test_the_wheel_says_which_commit_it_is(wheel: Path) -> None:
 
 
 def test_every_gate_but_the_import_accepts_the_wheel(bench: Bench, cell: Cell, wheel: Path) -> None:
-    results = verify(wheel, context=bench.given(cell, "cache"))
+    # the import needs torch itself
+    results = verify(wheel, selected=lambda gate: gate.name != "import", context=bench.given(cell, "cache"))
     asked = {result.gate: result for result in results if result.required}
-    del asked["import"]  # needs torch itself
     assert {name: result.findings for name, result in asked.items() if result.status is not Status.PASSED} == {}

@@ -184,10 +184,8 @@ def test_repair_grafts_nothing_and_leaves_hip_outside(wheel: Path) -> None:
 
 def test_every_gate_but_the_import_accepts_the_wheel(bench: Bench, cells: tuple[Cell, Cell], wheel: Path) -> None:
     """The import needs torch itself, which the package imports, and a system as new as the compiler's."""
-    results = {
-        result.gate: result for result in verify(wheel, context=bench.given(cells[0], "cache")) if result.required
-    }
-    del results["import"]
+    found = verify(wheel, selected=lambda gate: gate.name != "import", context=bench.given(cells[0], "cache"))
+    results = {result.gate: result for result in found if result.required}
     assert results.keys() == {"archive", "identity", "record", "contents", "linking", "code-objects", "symbols"}
     assert {name: result.findings for name, result in results.items() if result.status is not Status.PASSED} == {}
     assert results["code-objects"].detail.endswith("the bytes of its kernel set")

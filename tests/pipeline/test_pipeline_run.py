@@ -129,7 +129,7 @@ def test_a_run_without_quick_runs_the_skipped_gates_and_changes_nothing_else(
         assert row == before[row.filename].model_copy(update={"gates": row.gates})
         assert {gate.gate for gate in row.gates if str(gate.status) == "passed"} == set(required_gates(Backend.TRITON))
         figures = {gate.gate: gate.figures for gate in row.gates}
-        assert figures["emulation"]["gfx1100 attn_fwd vector registers"] > 100
+        assert figures["emulation"]["gfx1201 attn_fwd vector registers"] > 100
     nothing = run(folder, own, few_archs)
     assert (nothing.returncode, read_manifest(folder)) == (5, tuple(after.values()))
 

@@ -275,7 +275,7 @@ def test_each_entry_point_is_executed_with_another_triton_that_cannot_link(
     names = {"full float16", "packed with empty sequences causal bfloat16", "cached causal bfloat16"}
     execute_only(names, monkeypatch)
 
-    found = one_report(real_subject(tmp_path, bare_cache, upstream, "gfx942", "3.4.0"))
+    found = one_report(real_subject(tmp_path, bare_cache, upstream, "gfx1100", "3.4.0"))
 
     assert {each.name for each in found.cases} == names
     assert all(each.launches and not each.error(()) for each in found.cases)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any, get_args
 
 import pytest
 
+from warm_python import WarmPython, start_warm_python
 from wheelfactory.build.environments import make_build_environment
 from wheelfactory.core.files import FALLBACK_SOURCES
 from wheelfactory.gpu.bench.measure import PROGRAMS
@@ -32,39 +32,15 @@ SIZES = {"batch": 3, "heads": 4, "kv_heads": 2, "head_dim": 16, "dtype": "float3
 needs_compiler = pytest.mark.skipif(not shutil.which("g++"), reason="torch compiles FlexAttention with g++ on a CPU")
 
 
-SERVER = f"""
-import json, os, sys
-sys.path.append({str(PROGRAMS)!r})
-import attention, torch, torch_attention
-from call_options import CallOptions
-from implementations import LoadedImplementation, load_implementation
-attention.BATCHES = attention.FEWEST_BATCHES = 1
-for text in sys.stdin:
-    if not os.fork():
-        variables, lines = json.loads(text)
-        os.environ.update(variables)
-        exec(chr(10).join(lines))
-        sys.stdout.flush()
-        os._exit(0)
-    print(os.wait()[1], "end", sep="\\n", flush=True)
-"""
-
-
 @dataclass(frozen=True)
 class Programs:
     """A Python with a CPU build of torch, which has imported the programs."""
 
-    process: subprocess.Popen[str]
+    python: WarmPython
 
     def run(self, *lines: str, **variables: str) -> list[Any]:
         """Run these lines after the imports, in a process of their own; return the JSON lines that they print."""
-        assert self.process.stdin
-        assert self.process.stdout
-        self.process.stdin.write(f"{json.dumps([variables, lines])}\n")
-        self.process.stdin.flush()
-        *printed, end = iter(self.process.stdout.readline, "end\n")
-        assert int(end) == 0, "stderr says why"
-        return [json.loads(line) for line in printed]
+        return [json.loads(line) for line in self.python.run(*lines, **variables)]
 
     def measure(self, *cases: tuple[str, Mapping[str, Any]], **variables: str) -> list[dict[str, Any]]:
         """The row of each length of each case: an implementation and its config, beside `SIZES`."""
@@ -80,11 +56,15 @@ class Programs:
 
 @pytest.fixture(scope="module")
 def programs(cache: Path) -> Iterator[Programs]:
-    environ = {**os.environ, "OMP_NUM_THREADS": "1"}
-    command: list[str | Path] = [make_build_environment(cache).python, "-I", "-B", "-c", SERVER]
-    pipe = subprocess.PIPE
-    with subprocess.Popen(command, stdin=pipe, stdout=pipe, env=environ, text=True) as process:
-        yield Programs(process)
+    imports = (
+        f"sys.path.append({str(PROGRAMS)!r})",
+        "import attention, torch, torch_attention",
+        "from call_options import CallOptions",
+        "from implementations import LoadedImplementation, load_implementation",
+        "attention.BATCHES = attention.FEWEST_BATCHES = 1",
+    )
+    with start_warm_python(make_build_environment(cache).python, *imports, environ=os.environ) as python:
+        yield Programs(python)
 
 
 Rows = Mapping[tuple[str, str, bool], dict[str, Any]]
