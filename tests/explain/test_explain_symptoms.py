@@ -57,6 +57,8 @@ build | setuptools and wheel differ | --upgrade wheel setuptools
 build | requirement of the build is missing | psutil | {META}ImportError: No module named 'packaging'
 build | release for CUDA only | flash-attn 2.5.6 may be too old
     {CUDA_PIN}TypeError: expected string or bytes-like object, got 'NoneType'
+build | release for CUDA only | 2.6.3
+    TypeError: expected string or bytes-like object\n  ERROR: Failed building wheel for flash_attn
 build | setup.py looks for CUDA | 2.6.3 | {BUILD}OSError: CUDA_HOME environment variable is not set
 build | wrong torch | not built for ROCm
     OSError: CUDA_HOME environment variable is not set. Please set it to your CUDA install root.
@@ -68,6 +70,8 @@ build | sources were translated for another torch | clean folder
 build | wrong torch | --no-build-isolation
     error: subprocess-exited-with-error\nx Getting requirements to build wheel: error\nNo module named 'torch'
 build | no GPU to ask for its arch | GPU_ARCHS | {META}RuntimeError: No gfx arch found in rocminfo output
+build | no GPU to ask for its arch | GPU_ARCHS
+    Can't exec "/opt/rocm/bin/rocm_agent_enumerator": No such file or directory at /usr/bin/hipcc.pl line 488.
 build | no GPU to ask for its arch | GPU_ARCHS | clang++: error: cannot determine hip architecture: amdgpu-arch
 build | missing submodule | sdist | /w/csrc/flash_attn_ck/mha_bwd.hip:6:10: fatal error: 'fmha_bwd.hpp' file not found
 build | compiler crashed | rerun
@@ -261,7 +265,8 @@ run time | option is not supported | the other backend
     {CALL}RuntimeError: FlashAttention backward does not support dropout
     RuntimeError: Flash attention on ROCm does not support deterministic backward pass
     NotImplementedError: alibi_slopes is not supported by the AMD Triton backward
-    RuntimeError: Paged KV cache block size must be divisible by 256
+run time | page size does not fit | --block-size 128
+    ERROR 04-09 09:19:17 [core.py:386] RuntimeError: Paged KV cache block size must be divisible by 128
 run time | GPU memory is full | AOTRITON | torch.OutOfMemoryError: HIP out of memory. Tried 8 GiB
 run time | GPU memory is full | smaller batch | RuntimeError: HIP error: out of memory
 run time | GPU fault | SERIALIZE
