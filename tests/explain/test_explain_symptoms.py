@@ -237,7 +237,8 @@ run time | a kernel did not start | enable_flash_sdp(False)
     torch.AcceleratorError: CUDA error: invalid argument\nSearch for `hipErrorInvalidValue' in https://rocm.docs.amd.com
 run time | Triton finds no linker | rocm-sdk path
     Exception: ROCm linker /opt/rocm/llvm/bin/ld.lld not found. Set 'TRITON_HIP_LLD_PATH' to its path.
-run time | ComfyUI went on with SDPA | update ComfyUI
+run time | ComfyUI went on with SDPA | passes a mask
+    Flash Attention failed, using default SDPA:
     Flash Attention failed, using default SDPA: schema_.has_value() INTERNAL ASSERT FAILED at "OperatorEntry.h":84
 run time | NaN | attn_implementation="eager"
     {{'loss': 2.3101, 'grad_norm': nan, 'learning_rate': 4e-06}}
