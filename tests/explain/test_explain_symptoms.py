@@ -57,6 +57,8 @@ build | setuptools and wheel differ | --upgrade wheel setuptools
 build | requirement of the build is missing | psutil | {META}ImportError: No module named 'packaging'
 build | release for CUDA only | flash-attn 2.5.6 may be too old
     {CUDA_PIN}TypeError: expected string or bytes-like object, got 'NoneType'
+build | release for CUDA only | 2.6.3
+    TypeError: expected string or bytes-like object\n  ERROR: Failed building wheel for flash_attn
 build | setup.py looks for CUDA | 2.6.3 | {BUILD}OSError: CUDA_HOME environment variable is not set
 build | wrong torch | not built for ROCm
     OSError: CUDA_HOME environment variable is not set. Please set it to your CUDA install root.
@@ -68,6 +70,8 @@ build | sources were translated for another torch | clean folder
 build | wrong torch | --no-build-isolation
     error: subprocess-exited-with-error\nx Getting requirements to build wheel: error\nNo module named 'torch'
 build | no GPU to ask for its arch | GPU_ARCHS | {META}RuntimeError: No gfx arch found in rocminfo output
+build | no GPU to ask for its arch | GPU_ARCHS
+    Can't exec "/opt/rocm/bin/rocm_agent_enumerator": No such file or directory at /usr/bin/hipcc.pl line 488.
 build | no GPU to ask for its arch | GPU_ARCHS | clang++: error: cannot determine hip architecture: amdgpu-arch
 build | missing submodule | sdist | /w/csrc/flash_attn_ck/mha_bwd.hip:6:10: fatal error: 'fmha_bwd.hpp' file not found
 build | compiler crashed | rerun
@@ -108,6 +112,7 @@ pip | requirements with hashes | uv pip | ERROR: Hashes are required in --requir
 pip | not a package of conda | its pip
     PackagesNotFoundError: The following packages are not available from current channels:
     nothing provides cuda-version >=12.0 needed by flash-attn-2.8.3-py312_0
+    Cannot solve the request because of: No candidates were found for flash-attn *.
 pip | certificate is not trusted | PIP_CERT
     Could not fetch URL https://x/torch/: There was a problem confirming the ssl certificate: x
 pip | wheel for another Python or system | pip debug --verbose
@@ -115,7 +120,10 @@ pip | wheel for another Python or system | pip debug --verbose
     Caused by: A path dependency is incompatible with the current platform: flash_attn-2.8.3.whl
     {SOLVER}Because torch==2.9.1+rocm6.4 has no wheels with a matching Python ABI tag (e.g., `cp314`)
     Unable to find installation candidates for flash-attn (2.8.3+rocm64torch2.9triton)
-pip | wheel was renamed | own name | ERROR: Invalid wheel filename: 'flash_attn_rocm.whl'
+pip | wheel was renamed | own name
+    ERROR: Invalid wheel filename: 'flash_attn_rocm.whl'
+    ERROR: flash-attn has an invalid wheel, .dist-info directory not found
+    zipfile.BadZipFile: Bad magic number for file header
 pip | backend unknown to this uv | whl/rocm7.1 | error: invalid value 'rocm7.1' for '--torch-backend <B>'
 pip | list of files, not an index | --find-links | {RADEON}{META}{MISSING}torch==2.8.0 {NONE}
 pip | index has no such version | does not have torch==2.9.1
@@ -126,11 +134,17 @@ pip | Triton is on torch's index | tool.uv.sources
     {SOLVER}Because triton-rocm was not found in the package registry and torch==2.13.0+rocm7.2 depends on
     {SOLVER}Because there is no version of pytorch-triton-rocm{{python_full_version < '3.13'}}==3.1.0
     {MISSING}triton==3.5.1+rocm7.2.0.gita272dfa8 (from torch) {NONE}
+pip | index has no such version | --index-url SITE/simple/
+    {MISSING}flash-attn==2.8.3+rocm72torch2.13triton (from versions: 0.2.0, 2.8.3)
+pip | host is not trusted | --trusted-host 192.168.1.5
+    WARNING: The repository located at 192.168.1.5 is not a trusted or secure host and is\n{MISSING}flash-attn {NONE}
+pip | site does not answer | http.server | Caused by: tcp connect error: Connection refused (os error 111)
 pip | index has no such version | another package asks for
     {MISSING}flydsl==0.1.9.dev599 (from amd-aiter) (from versions: 0.1.0, 0.1.8)
 pip | index has no such package | uv venv --python 3.12
     Looking in indexes: https://repo.amd.com/rocm/whl/gfx1151/\n{MISSING}torch {NONE}
 pip | index has no such package | no torch==2.13.* | {MISSING}torch==2.13.* {NONE}
+pip | index has no such package | no torch. | [CandidateNotFound]: Unable to find candidates for torch.
 pip | index has no such package | no torch | {SOLVER}Because torch was not found in the package registry
 pip | index of another torch | needs torch==2.13.*, and the environment has or asks for torch 2.9.1+rocm7.2
     The user requested torch==2.9.1+rocm7.2\n  flash-attn 2.8.3 depends on torch==2.13.*
@@ -186,6 +200,7 @@ import | vLLM without ROCm | for ROCm
     ModuleNotFoundError: No module named 'vllm._rocm_C'
     RuntimeError: Failed to infer device type
 import | executable stack | patchelf | ImportError: libamdhip64.so: cannot enable executable stack as
+import | torch is imported too late | before | ImportError: libc10.so: cannot open shared object file: No such
 import | imported too late | torch first | ImportError: /x.so: cannot allocate memory in static TLS block
 import | Triton of another torch | --force-reinstall
     {CALL}ImportError: cannot import name 'triton_key' from 'triton.compiler.compiler' (/v/triton/compiler.py)
@@ -222,7 +237,8 @@ run time | a kernel did not start | enable_flash_sdp(False)
     torch.AcceleratorError: CUDA error: invalid argument\nSearch for `hipErrorInvalidValue' in https://rocm.docs.amd.com
 run time | Triton finds no linker | rocm-sdk path
     Exception: ROCm linker /opt/rocm/llvm/bin/ld.lld not found. Set 'TRITON_HIP_LLD_PATH' to its path.
-run time | ComfyUI went on with SDPA | update ComfyUI
+run time | ComfyUI went on with SDPA | passes a mask
+    Flash Attention failed, using default SDPA:
     Flash Attention failed, using default SDPA: schema_.has_value() INTERNAL ASSERT FAILED at "OperatorEntry.h":84
 run time | NaN | attn_implementation="eager"
     {{'loss': 2.3101, 'grad_norm': nan, 'learning_rate': 4e-06}}
@@ -261,14 +277,23 @@ run time | option is not supported | the other backend
     {CALL}RuntimeError: FlashAttention backward does not support dropout
     RuntimeError: Flash attention on ROCm does not support deterministic backward pass
     NotImplementedError: alibi_slopes is not supported by the AMD Triton backward
-    RuntimeError: Paged KV cache block size must be divisible by 256
+run time | layout is not supported | .contiguous()
+    {CALL}RuntimeError: Input tensor must have contiguous last dimension
+    {CALL}RuntimeError: head_size should be a multiple of 8
+run time | tensors are on the CPU | model.to("cuda")
+    {CALL}ValueError: Pointer argument (at 0) cannot be accessed from Triton (cpu tensor?)
+    NotImplementedError: Could not run 'flash_attn::_flash_attn_forward' with arguments from the 'CPU' backend.
+run time | page size does not fit | --block-size 128
+    ERROR 04-09 09:19:17 [core.py:386] RuntimeError: Paged KV cache block size must be divisible by 128
 run time | GPU memory is full | AOTRITON | torch.OutOfMemoryError: HIP out of memory. Tried 8 GiB
 run time | GPU memory is full | smaller batch | RuntimeError: HIP error: out of memory
 run time | GPU fault | SERIALIZE
     Memory access fault by GPU node-1 on address 0x7f. Reason: Page
     amdgpu 0000:c5:00.0: amdgpu: [gfxhub] page fault (src_id:0 ring:24 vmid:8 pasid:32778)
     [drm:amdgpu_job_timedout [amdgpu]] *ERROR* ring gfx_0.0.0 timeout, signaled seq=1, emitted seq=3
-run time | dtype is not supported | autocast | {CALL}FlashAttention only support fp16 and bf16: error
+run time | dtype is not supported | autocast
+    {CALL}FlashAttention only support fp16 and bf16: error
+    Flash Attention 2 only supports torch.float16 and torch.bfloat16 dtypes, but the current dype is torch.float32.
 run time | no GPU visible | --device=/dev/kfd | {TRACE}RuntimeError: No HIP GPUs are available
 run time | no GPU visible | render | RuntimeError: 0 active drivers ([]). There should only be one.
 run time | no GPU visible | in WSL

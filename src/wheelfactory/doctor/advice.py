@@ -86,6 +86,10 @@ _AOTRITON = "TORCH_ROCM_AOTRITON_ENABLE_EXPERIMENTAL"
 """Without it, torch's own attention is slow on the archs that AOTriton calls experimental (unslothai/unsloth#8821)."""
 
 
+_OLDEST = (2, 6)
+"""The first release of flash-attn itself that has code for AMD GPUs."""
+
+
 def find_notes(machine: Machine, *, changes_torch: bool) -> Iterator[str]:
     """Yield what to know once flash-attn works; `changes_torch`: whether the steps install another torch."""
     archs = visible_archs(machine)
@@ -100,6 +104,9 @@ def find_notes(machine: Machine, *, changes_torch: bool) -> Iterator[str]:
     override, listed = machine.environ.get(OVERRIDE), machine.torch.arch_list if machine.torch else ()
     if override and machine.gpus and set(machine.gpus) <= set(listed):
         yield f"{OVERRIDE}={override} is not needed: your torch has code for {', '.join(dict.fromkeys(machine.gpus))}."
+    old = find_major_minor(machine.flash_attn.version) if machine.flash_attn else None
+    if old and old < _OLDEST:
+        yield f"{machine.flash_attn} is AMD's old fork, which many programs refuse; upstream has its code since 2.6.3."
     if "flash-attn-4" in machine.packages:
         yield "flash-attn-4 is for NVIDIA (flash_attn.cute); it can stay beside flash-attn."
     if machine.python.pip_extra:

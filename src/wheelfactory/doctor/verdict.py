@@ -64,7 +64,7 @@ def check_system(machine: Machine, facts: DoctorFacts, fit: Fit | None) -> Itera
     """Yield why neither torch for ROCm nor a wheel can run here; nothing if a wheel fits the torch for ROCm here."""
     python = machine.python
     if python.system == "Windows":
-        remedy = "install WSL (`wsl --install`) and AMD's ROCm for WSL, then run the doctor there"
+        remedy = "if AMD's guide lists your GPU, install WSL (`wsl --install`) and ROCm for it; run the doctor there"
         yield Diagnosis("Windows", "the wheels are for Linux, and this is Windows", remedy)
     elif python.system == "Darwin":
         yield Diagnosis("macOS", "a Mac has no ROCm", "use a Linux machine with an AMD GPU")
