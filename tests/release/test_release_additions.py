@@ -133,6 +133,16 @@ def test_an_unverified_wheel_is_refused_with_the_remedy(given: Context, publishe
     assert "`wheelfactory run` without --quick" in refused.value.hint
 
 
+@pytest.mark.usefixtures("released")
+def test_a_yank_of_another_release_is_refused_with_the_option_that_adds_it(
+    given: Context, publisher: DirectoryPublisher
+) -> None:
+    publisher.commit([row.model_copy(update={"yanked": "broken"}) for row in publisher.rows()])
+    with pytest.raises(VerificationError, match="differ in yanked") as refused:
+        read_additions(publisher.folder, context=given)
+    assert "`--yank NAME`" in refused.value.hint
+
+
 def test_a_folder_with_a_foreign_index_is_not_a_release(publisher: DirectoryPublisher) -> None:
     (publisher.folder / "simple").mkdir(parents=True)
     with pytest.raises(PublishError, match="not a release of this factory"):

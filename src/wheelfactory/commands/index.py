@@ -7,13 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from wheelfactory.commands.options import Environ, add_option, add_shared, as_directory, print_messages, print_results
-from wheelfactory.commands.targets import (
-    LOST_NAME,
-    add_target,
-    find_site_url,
-    open_publisher,
-    require_target,
-)
+from wheelfactory.commands.targets import LOST_NAME, add_target, find_site_url, open_publisher, require_target
 from wheelfactory.core.errors import DONE, InputError
 from wheelfactory.core.files import lock_folder, write_atomic
 from wheelfactory.core.progress import log_to_stderr

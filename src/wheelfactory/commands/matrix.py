@@ -5,14 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from wheelfactory.commands.options import (
-    Environ,
-    add_option,
-    add_shared,
-    print_messages,
-    print_rendered,
-    print_results,
-)
+from wheelfactory.commands.options import Environ, add_option, add_shared, print_messages, print_rendered, print_results
 from wheelfactory.core.errors import DONE
 from wheelfactory.core.published import MANIFEST_NAME
 from wheelfactory.matrix.expand import expand

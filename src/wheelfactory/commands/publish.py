@@ -18,13 +18,7 @@ from wheelfactory.commands.options import (
     print_results,
     read_context,
 )
-from wheelfactory.commands.targets import (
-    add_target,
-    find_site_url,
-    open_publisher,
-    parse_repository,
-    require_target,
-)
+from wheelfactory.commands.targets import add_target, find_site_url, open_publisher, parse_repository, require_target
 from wheelfactory.core.cell import split_names
 from wheelfactory.core.errors import DONE, InputError
 from wheelfactory.core.files import lock_folder, remove_scratch, write_atomic

@@ -5,14 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from wheelfactory.commands.options import (
-    Environ,
-    add_option,
-    add_shared,
-    print_results,
-    print_text,
-    read_context,
-)
+from wheelfactory.commands.options import Environ, add_option, add_shared, print_results, print_text, read_context
 from wheelfactory.core.errors import DONE, VERIFICATION_FAILED, InputError
 from wheelfactory.core.progress import log_to_stderr
 from wheelfactory.emulator.families import family_of

@@ -52,9 +52,8 @@ EXIT_CODES = (
 def add_options(parser: argparse.ArgumentParser, program: Sequence[str]) -> None:
     """Add the doctor's options to a parser; `program` is the command that runs it, for its advice."""
     parser.set_defaults(program=tuple(program))
-    parser.add_argument(
-        "site", nargs="?", metavar="SITE", help="site URL, manifest (URL or file), or release directory"
-    )
+    what = "site URL, manifest (URL or file), or release directory"
+    parser.add_argument("site", nargs="?", metavar="SITE", help=what)
     parser.add_argument("--python", metavar="PATH", help="examine this interpreter; --install installs into it")
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="print one JSON object")

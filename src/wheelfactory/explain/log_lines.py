@@ -118,9 +118,8 @@ def _is_continuation(before: str, after: str) -> bool:
 
 
 def _seconds(match: re.Match[str]) -> float | None:
-    year, month, day, hour, minute, second = (int(match[group]) for group in range(1, 7))
     try:
-        whole = timegm((year, month, day, hour, minute, second))
+        whole = timegm(tuple(int(match[group]) for group in range(1, 7)))
     except (ValueError, OverflowError):  # such as month 13
         return None
     return whole + float(f"0.{match[7] or 0}")

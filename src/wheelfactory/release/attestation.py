@@ -39,11 +39,7 @@ logging.getLogger("sigstore").setLevel(logging.ERROR)
 
 
 class _SignerError(Exception):
-    """The certificate belongs to another signer; `expected` and `found` are for a finding."""
-
-    def __init__(self, expected: str, found: str) -> None:
-        super().__init__(expected, found)
-        self.expected, self.found = expected, found
+    """The certificate belongs to another signer; its arguments are `expected` and `found` of a finding."""
 
 
 @dataclass(frozen=True)
@@ -128,7 +124,8 @@ def check_attestation(
         subjects = parse_statement(payload, name).subject
         signer = _Signer.read(read.signing_certificate)
     except _SignerError as error:
-        return _failed(name, f"signed by {error.expected}", error.found, "it was not made by this repository")
+        expected, found = error.args
+        return _failed(name, f"signed by {expected}", found, "it was not made by this repository")
     # a damaged bundle reaches parsers of several libraries, which have no common exception
     except Exception as error:
         remedy = "download the bundle again; if it is newer than your sigstore: `sigstore plumbing update-trust-root`"

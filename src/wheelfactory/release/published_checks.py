@@ -17,13 +17,7 @@ from wheelfactory.core.errors import InputError
 from wheelfactory.core.published import why_unverified
 from wheelfactory.gpu.validate.installed import read_archive_sha256
 from wheelfactory.release.additions import row_differences
-from wheelfactory.release.bundle import (
-    ATTESTED,
-    BUNDLE_SUFFIX,
-    PUBLISH_WORKFLOW,
-    REF_VARIABLE,
-    require_sigstore,
-)
+from wheelfactory.release.bundle import ATTESTED, BUNDLE_SUFFIX, PUBLISH_WORKFLOW, REF_VARIABLE, require_sigstore
 from wheelfactory.release.manifest import WheelRow
 from wheelfactory.release.published_site import PublishedSite
 from wheelfactory.release.verified import unchecked_since, unverified_reason

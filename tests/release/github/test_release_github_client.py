@@ -17,7 +17,7 @@ from loopback import Handler, answering
 from wheelfactory.core.digest import file_sha256
 from wheelfactory.core.errors import FactoryError, InputError, PublishError
 from wheelfactory.release.github import client as client_module
-from wheelfactory.release.github.client import Client
+from wheelfactory.release.github.client import ApiCall, Client
 from wheelfactory.release.github.releases import Release, Releases
 from wheelfactory.release.github.responses import RetryableError, check_response, find_retry_delay, is_rate_limit
 from wheelfactory.release.transaction import Asset
@@ -97,6 +97,24 @@ def test_delays_of_a_rate_limit_without_headers_start_at_a_minute_and_all_togeth
         with pytest.raises(PublishError, match=message):
             silent.retry(silent.attempt, lambda: None)
         assert clock.pauses == pauses
+
+
+def test_a_change_that_github_made_before_its_response_was_lost_is_not_repeated() -> None:
+    clock = Clock()
+    silent = Silent(clock, RetryableError("cut"))
+    assert silent.retry(silent.attempt, lambda: True)
+    assert clock.pauses == [1]
+
+
+def test_nothing_goes_without_tls_to_or_from_an_api_that_has_it(tmp_path: Path) -> None:
+    client = Client("https://api.example", OWNER_REPO, TOKEN, sleep=Clock().sleep)
+    upload = ApiCall("POST", "http://127.0.0.1:1/assets", file=Asset("a.whl", "", b""))
+    for call in (
+        lambda: client.send(upload),
+        lambda: client.download("", tmp_path / "a.whl", "http://127.0.0.1:1/a.whl"),
+    ):
+        with pytest.raises(PublishError, match="address without TLS"):
+            call()
 
 
 def test_an_exhausted_rate_limit_is_waited_for(

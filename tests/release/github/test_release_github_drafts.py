@@ -17,6 +17,7 @@ from wheelfactory.release.github.drafts import (
     part_tag,
 )
 from wheelfactory.release.github.releases import Releases
+from wheelfactory.release.github.responses import RefusedError
 from wheelfactory.release.transaction import Asset
 
 CONTENT = b"content"
@@ -52,6 +53,18 @@ def test_a_list_that_lags_behind_an_upload_is_read_again(github: FakeGitHub, dra
     draft.remove("a.whl")
     draft.require_assets({"b.whl": sha256(CONTENT)})
     assert github.clock.pauses == [1, 2, 4]
+
+
+def test_an_upload_that_github_refuses_is_not_tried_again(
+    github: FakeGitHub, draft: Draft, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise RefusedError(422, "GitHub refused the request", "b.whl: name is too long", "rename it")
+
+    monkeypatch.setattr(draft._releases, "upload", refuse)
+    with pytest.raises(RefusedError):
+        draft.put_asset(Asset("b.whl", sha256(CONTENT), CONTENT))
+    assert github.clock.pauses == []
 
 
 def test_a_list_that_never_shows_an_upload_is_believed_after_a_minute(github: FakeGitHub, draft: Draft) -> None:

@@ -15,12 +15,7 @@ from wheelfactory.gpu.bench.measure import ATTENTION_IMPLEMENTATIONS, PACKED_ONL
 from wheelfactory.gpu.bench.plot import plot_attention
 from wheelfactory.gpu.bench.programs.call_options import SHORTEST, SOFTCAP, WINDOW
 from wheelfactory.gpu.bench.reports import AttentionConfig, AttentionPreset
-from wheelfactory.gpu.torch_python import (
-    AUTOTUNE_VARIABLE,
-    TorchPython,
-    find_torch_python,
-    require_non_amd_gpu,
-)
+from wheelfactory.gpu.torch_python import AUTOTUNE_VARIABLE, TorchPython, find_torch_python, require_non_amd_gpu
 
 _BATCH = 2
 _PACKED = 64

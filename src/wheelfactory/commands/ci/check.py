@@ -10,14 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 
-from wheelfactory.commands.options import (
-    Environ,
-    add_option,
-    add_shared,
-    prepare_cache,
-    print_messages,
-    print_results,
-)
+from wheelfactory.commands.options import Environ, add_option, add_shared, prepare_cache, print_messages, print_results
 from wheelfactory.commands.targets import (
     LOST_NAME,
     add_readonly_target,
