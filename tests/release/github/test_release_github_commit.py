@@ -45,12 +45,14 @@ def test_a_new_tag_is_at_the_commit_of_the_run(
 @pytest.mark.parametrize(
     "changes", [{"GITHUB_SHA": "", "GITHUB_REPOSITORY": ""}, {"GITHUB_REPOSITORY": "someone/factory"}]
 )
-def test_elsewhere_a_new_tag_is_at_the_default_branch(
+def test_elsewhere_a_new_tag_is_at_the_default_branch_and_a_known_one_stays(
     github: FakeGitHub, environ: dict[str, str], added: Added, changes: dict[str, str]
 ) -> None:
     github.repository.default_branch = "trunk"
+    github.repository.tags["v1"] = "f" * 40
     publish(open_publisher(GITHUB, {**environ, **changes}, tag="v1"), added)
-    assert targets(github) == {"v1": "trunk"}
+    assert targets(github) == {"v1": "trunk"}  # GitHub ignores it for a tag that exists
+    assert github.repository.tags["v1"] == "f" * 40
 
 
 def test_a_tag_that_moved_since_the_build_is_refused_before_anything_is_published(
