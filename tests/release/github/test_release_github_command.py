@@ -138,6 +138,7 @@ def test_dry_run_shows_each_call_that_is_made_and_changes_nothing(cli: Cli, gith
     assert [line.split()[0] for line in lines] == [method for method, *_ in made]
     names = [line.split("name=")[1].split()[0] for line in lines if "/assets?" in line]
     assert names == [name.replace("+", "%2B") for _, _, *named in made for name in named]
+    assert cli(GITHUB, built, "--tag", "v2", "--dry-run").out == ""  # all of it is published
 
 
 def test_dry_run_into_a_directory_shows_the_files_that_a_run_writes(cli: Cli, built: Path, tmp_path: Path) -> None:

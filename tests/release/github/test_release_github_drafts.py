@@ -87,6 +87,15 @@ def test_a_draft_that_was_published_meanwhile_is_not_deleted_and_a_missing_one_i
     releases.delete_draft(draft.release)
 
 
+@pytest.mark.parametrize(("answer", "found"), [({}, "a draft"), ({"draft": False, "tag_name": "v2"}, "v2")])
+def test_what_github_publishes_must_be_what_was_asked_for(
+    releases: Releases, draft: Draft, monkeypatch: pytest.MonkeyPatch, answer: dict[str, object], found: str
+) -> None:
+    monkeypatch.setattr(releases, "_edit", lambda *_: draft.release.model_copy(update=answer))
+    with pytest.raises(PublishError, match=f"did not publish the release as requested: v1 is {found}"):
+        releases.publish(draft.release, "", latest=True)
+
+
 def test_a_half_uploaded_asset_is_not_there_and_not_downloaded_to_be_sure(github: FakeGitHub, draft: Draft) -> None:
     github.repository.upload(draft.release.id, "half.whl", 0, None, None)
     before = len(github.calls)
