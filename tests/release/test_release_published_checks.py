@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 import subprocess
 import sys
 import zipfile
+from base64 import urlsafe_b64encode
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
 import pytest
+from installer.records import RecordEntry
 
 from command_line import Cli, CommandResult
 from loopback import served
@@ -21,7 +24,7 @@ from wheelfactory.core.errors import BAD_INPUT, DONE, VERIFICATION_FAILED, Input
 from wheelfactory.core.published import MANIFEST_NAME
 from wheelfactory.release import bundle
 from wheelfactory.release.manifest import manifest_bytes, read_manifest
-from wheelfactory.release.published_checks import check_installed, check_wheel, describe_checks
+from wheelfactory.release.published_checks import _has_digest, check_installed, check_wheel, describe_checks
 from wheelfactory.release.published_site import PublishedSite, read_site
 from wheelfactory.verify.result import GateResult, Status
 
@@ -325,6 +328,13 @@ def test_an_install_that_differs_is_refused(
     *_, last = installed.check(release)
     assert (last.gate, last.status) == ("installed", Status.FAILED)
     assert [(finding.file, finding.found) for finding in last.findings] == [(file, found)]
+
+
+def test_an_entry_of_record_without_a_sha256_proves_nothing(tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_bytes(b"")
+    weaker = urlsafe_b64encode(hashlib.sha224(b"").digest()).decode().rstrip("=")
+    for digest in ("", f"sha224={weaker}"):
+        assert not _has_digest(tmp_path / "a.py", RecordEntry.from_elements("a.py", digest, "0"))
 
 
 def test_an_install_is_compared_with_the_published_wheel_of_its_version_and_row_alone(
