@@ -55,12 +55,12 @@ with zipfile.ZipFile(folder + "/" + name + "-py3-none-any.whl", "w") as wheel:
         wheel.writestr(member, text)
 """
 
-_SLOW = "import time\nfor second in range(3):\n    print('second', second, flush=True)\n    time.sleep(1)\n"
+_COUNTS = "import time\nfor second in range({}):\n    print('second', second, flush=True)\n    time.sleep(1)\n"
 
 RELEASES: Mapping[str, str] = {
-    "9.9.1": _SLOW,
+    "9.9.1": _COUNTS.format(3),
     "9.9.2": "raise SystemExit('fatal: this release cannot be built')\n",
-    "9.9.3": _SLOW,
+    **dict.fromkeys(("9.9.3", "9.9.4"), _COUNTS.format(300)),
 }
 """Releases of flash-attn for tests, with the code that setup.py runs before it writes a wheel."""
 
