@@ -192,6 +192,8 @@ import | aiter does not fit | up to 2.8.3
     ImportError: aiter is not installed on AMD ROCm platform.
 import | requirement is missing | needs einops | {CALL}ModuleNotFoundError: No module named 'einops'
 import | damaged file | df -h | ImportError: /v/flash_attn_2_cuda.so: file too short
+import | torch is too old | the wheel for this torch
+    {CALL}AttributeError: module 'torch.library' has no attribute 'wrap_triton'
 import | a part for CUDA | exists for CUDA only
     {TRACE}ModuleNotFoundError: No module named 'dropout_layer_norm'
     {TRACE}ModuleNotFoundError: No module named 'flash_attn_interface'
@@ -204,6 +206,8 @@ import | torch is imported too late | before | ImportError: libc10.so: cannot op
 import | imported too late | torch first | ImportError: /x.so: cannot allocate memory in static TLS block
 import | Triton of another torch | --force-reinstall
     {CALL}ImportError: cannot import name 'triton_key' from 'triton.compiler.compiler' (/v/triton/compiler.py)
+    AttributeError: type object 'CompiledKernel' has no attribute 'launch_enter_hook'
+    torch._inductor.exc.TritonMissing: Cannot find a working triton installation. Either the package is not installed
 run time | Triton needs a C compiler | gcc
     {CALL}RuntimeError: Failed to find C compiler.
     /t/tmpa1/main.c:4:10: fatal error: Python.h: No such file
