@@ -49,7 +49,9 @@ build | CK has no code for this GPU | no code for gfx1151
     {COMPILE}/w/ck_tile/atomic.hpp:66:19: error: static assertion failed due to requirement '(4 == 1)': wrong!
 build | kernel does not fit the GPU | 98304 bytes of local memory (LDS), and gfx1151 has 65536
     {COMPILE}ld.lld: error: <unknown>:0:0: local memory (98304) exceeds limit (65536) in function 'k'
-build | kernel does not fit the GPU | OPT_DIM | {COMPILE}error: ran out of registers in function 'k'
+build | kernel does not fit the GPU | OPT_DIM
+    {COMPILE}error: ran out of registers in function 'k'
+    {COMPILE}error: stack frame size (164332) exceeds limit (131056) in function 'k'
 build | setuptools and wheel differ | --upgrade wheel setuptools
     {META}ModuleNotFoundError: No module named 'pkg_resources'
     {META}error: invalid command 'bdist_wheel'
@@ -126,7 +128,7 @@ pip | wheel was renamed | own name
     zipfile.BadZipFile: Bad magic number for file header
 pip | backend unknown to this uv | whl/rocm7.1 | error: invalid value 'rocm7.1' for '--torch-backend <B>'
 pip | list of files, not an index | --find-links | {RADEON}{META}{MISSING}torch==2.8.0 {NONE}
-pip | index has no such version | does not have torch==2.9.1
+pip | index has no such version | does not have torch==2.9.1: each index of PyTorch is for one ROCm
     Looking in indexes: https://download.pytorch.org/whl/rocm6.2\n{MISSING}torch==2.9.1 (from versions: 2.5.0+rocm6.2)
 pip | Triton is on torch's index | (pytorch-triton-rocm==3.4.0)
     {MISSING}pytorch-triton-rocm==3.4.0; platform_system == "Linux" (from torch) (from versions: 0.0.1)
@@ -192,6 +194,8 @@ import | aiter does not fit | up to 2.8.3
     ImportError: aiter is not installed on AMD ROCm platform.
 import | requirement is missing | needs einops | {CALL}ModuleNotFoundError: No module named 'einops'
 import | damaged file | df -h | ImportError: /v/flash_attn_2_cuda.so: file too short
+import | torch is too old | the wheel for this torch
+    {CALL}AttributeError: module 'torch.library' has no attribute 'wrap_triton'
 import | a part for CUDA | exists for CUDA only
     {TRACE}ModuleNotFoundError: No module named 'dropout_layer_norm'
     {TRACE}ModuleNotFoundError: No module named 'flash_attn_interface'
@@ -204,6 +208,8 @@ import | torch is imported too late | before | ImportError: libc10.so: cannot op
 import | imported too late | torch first | ImportError: /x.so: cannot allocate memory in static TLS block
 import | Triton of another torch | --force-reinstall
     {CALL}ImportError: cannot import name 'triton_key' from 'triton.compiler.compiler' (/v/triton/compiler.py)
+    AttributeError: type object 'CompiledKernel' has no attribute 'launch_enter_hook'
+    torch._inductor.exc.TritonMissing: Cannot find a working triton installation. Either the package is not installed
 run time | Triton needs a C compiler | gcc
     {CALL}RuntimeError: Failed to find C compiler.
     /t/tmpa1/main.c:4:10: fatal error: Python.h: No such file
@@ -234,7 +240,7 @@ run time | error at run time | AMD_SERIALIZE_KERNEL
     RuntimeError: Triton Error [HIP]:  Code: 1, Messsage: invalid argument
     RuntimeError: CUDA error: HIPBLAS_STATUS_INTERNAL_ERROR when calling `hipblasGemmEx`
 run time | a kernel did not start | enable_flash_sdp(False)
-    torch.AcceleratorError: CUDA error: invalid argument\nSearch for `hipErrorInvalidValue' in https://rocm.docs.amd.com
+    torch.AcceleratorError: CUDA error: invalid argument
 run time | Triton finds no linker | rocm-sdk path
     Exception: ROCm linker /opt/rocm/llvm/bin/ld.lld not found. Set 'TRITON_HIP_LLD_PATH' to its path.
 run time | ComfyUI went on with SDPA | passes a mask
