@@ -369,6 +369,11 @@ def test_verify_of_several_wheels_or_of_a_release_does_not_stop_at_a_bad_one(
         shown = cli("verify", "--json", *arguments)
         assert shown.code == VERIFICATION_FAILED
         assert [json.loads(line)["file"] for line in shown.out.splitlines()] == names
+    (release / "wheels" / NAME).unlink()
+    shown = cli("verify", release)
+    assert (shown.code, "expected a published wheel, found no such file" in shown.out) == (VERIFICATION_FAILED, True)
+    cli("publish", release, "--yank", NAME, "--reason", "gone")
+    assert_refused(cli("verify", release), BAD_INPUT, error=f"no wheels: the manifest of {release}", hint="release")
     empty = tmp_path / "empty"
     empty.mkdir()
     assert_refused(cli("verify", empty), BAD_INPUT, error=f"no wheels: the manifest of {empty}", hint="release")

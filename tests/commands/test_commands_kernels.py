@@ -47,11 +47,12 @@ def refused(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Refuse
     ("code", "arguments", "error", "hint"),
     [
         (BAD_INPUT, "kernels fa2.8.3-rocm6.4-gfx90a", "unknown kernel set", "`wheelfactory plan --all`"),
-        (FAILED, f"kernels {SET} --download release", f": kernels-{SET}-", "--shard"),
+        (FAILED, f"kernels {SET} --download .", f": kernels-{SET}-", "--shard"),
+        (BAD_INPUT, f"kernels {SET} --download release", "no such directory: release", ""),
         (BUILD_FAILED, f"kernels {SET}", "CK kernels need hipcc", ""),
         (BAD_INPUT, f"build {CELL} --kernels matrix.yaml", "not a directory", ""),
     ],
-    ids=["unknown", "never uploaded", "no ROCm", "archives in no folder"],
+    ids=["unknown", "never uploaded", "no such release", "no ROCm", "archives in no folder"],
 )
 def test_a_set_that_cannot_be_had_is_refused(
     refused: Refused, tmp_path: Path, code: int, arguments: str, error: str, hint: str

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
+from zipfile import is_zipfile
 
 import requests
 
@@ -237,8 +238,11 @@ def content_folder(folder: Path, content: Iterable[str]) -> Path:
 
 
 def cached_wheel(folder: Path, cache: Path, make: Callable[[Path], Path]) -> Path:
-    """Return the wheel in `folder`; if there is none, `make` builds it in a scratch folder of the cache."""
-    for path in sorted(folder.glob("*.whl")):
+    """Return the wheel in `folder`; if there is none, `make` builds it in a scratch folder of the cache.
+
+    A truncated wheel is built again: a crash of the machine can leave one.
+    """
+    for path in filter(is_zipfile, sorted(folder.glob("*.whl"))):
         return path
     with scratch_dir(cache) as scratch:
         return copy_wheel(make(scratch), folder)

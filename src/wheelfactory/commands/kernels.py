@@ -23,7 +23,7 @@ from wheelfactory.commands.options import (
     print_results,
     read_context,
 )
-from wheelfactory.commands.targets import open_archive_host, parse_repository
+from wheelfactory.commands.targets import open_archive_host, parse_repository, require_target
 from wheelfactory.core.errors import DONE, InputError
 from wheelfactory.core.files import remove_scratch
 from wheelfactory.core.progress import Steps, log_to_stderr
@@ -89,6 +89,7 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
         stored = stored_set_name(matrix, kernel_set, slim=options.slim)
         with use_store(cache, options.cache_size), log_to_stderr():
             if options.download:
+                require_target(options.download)
                 archive = download_set(open_archive_host(options.download, environ), stored, kernel_set.id, dest)
             else:
                 archive = merge_set(dest, kernel_set.id, store_folder(cache))

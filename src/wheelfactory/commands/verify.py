@@ -46,7 +46,7 @@ from wheelfactory.release.published_site import PublishedSite
 from wheelfactory.release.verified import unverified_reason
 from wheelfactory.verify.gates import is_refused, parse_extended, ran_code
 from wheelfactory.verify.gates import verify as run_gates
-from wheelfactory.verify.result import GateResult, result_lines
+from wheelfactory.verify.result import Finding, GateResult, result_lines
 from wheelfactory.wheel.build_record import read_build_record
 from wheelfactory.wheel.read import Wheel
 
@@ -90,7 +90,8 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
     ):
         for path in paths:
             with log_to_stderr():
-                results = gates(path, cell, extended, executor)
+                known = path in options.wheels or path.exists()
+                results = gates(path, cell, extended, executor) if known else (_deleted(path),)
             if options.rebuild and not is_refused(results):
                 results = (*results, *_rebuild(path, cell, executor, scope, context))
             any_refused = any_refused or is_refused(results)
@@ -100,6 +101,11 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
         if any_ran and isinstance(executor, LocalExecutor):
             print_messages("code of the wheels ran with your rights; with --executor docker it runs in a container")
     return VERIFICATION_FAILED if any_refused else DONE
+
+
+def _deleted(path: Path) -> GateResult:
+    remedy = "restore it, or withdraw it: `wheelfactory publish DIR --yank NAME --reason WHY`"
+    return GateResult.from_findings("archive", [Finding(path.name, "a published wheel", "no such file", remedy)])
 
 
 def _rebuild(
@@ -152,11 +158,12 @@ def _print_results(name: str, results: tuple[GateResult, ...], verdict: str, *, 
 
 
 def _wheels(path: Path, context: Context) -> list[Path]:
-    """Return a wheel, or the wheels of cells and products in a release directory."""
+    """Return a wheel, or the wheels of cells and products in a release directory, without yanked ones that are gone."""
     if not path.is_dir() or path.suffix == ".whl":
         return [path]
     publisher = DirectoryPublisher(path)
-    rows = [row for row in publisher.rows() if row.cell or row.product in PRODUCTS]
+    kept = [row for row in publisher.rows() if not row.yanked or (publisher.wheels_dir / row.filename).exists()]
+    rows = [row for row in kept if row.cell or row.product in PRODUCTS]
     unknown = [row for row in rows if is_other_version(row.product, row.version, context)]
     for row in unknown:
         print_messages(f"warning: skipping {row.filename}: this checkout can only verify its own version")

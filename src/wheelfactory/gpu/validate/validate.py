@@ -114,7 +114,8 @@ def _open_interpreter(
             environment = stack.enter_context(open_wheel_environment(cache, base, wheel.path, *kernels))
         except BuildError as error:
             reason = error.which.splitlines()[-1]
-            hint = "use --python to name a Python that matches the wheel"
+            system = f", on a system with glibc {wheel.glibc} or newer" if wheel.glibc else ""
+            hint = f"use --python to name a Python that matches the wheel{system}"
             which = f"{wheel.path.name} for {python.python} ({reason})"
             raise InputError("cannot install the wheel", which, hint) from None
         yield environment.python
