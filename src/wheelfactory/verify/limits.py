@@ -37,9 +37,9 @@ class KnownLimit:
 
     def applies(self, flash_attn: str, triton: str, arch: str | None) -> bool:
         """Whether these cases fail with a release, a Triton version and an arch."""
-        versions = ((self.flash_attn, flash_attn), (self.triton, triton))
-        matches = all(SpecifierSet(allowed).contains(version) for allowed, version in versions)
-        return matches and (not self.archs or arch in self.archs)
+        if self.archs and arch not in self.archs:
+            return False
+        return SpecifierSet(self.flash_attn).contains(flash_attn) and SpecifierSet(self.triton).contains(triton)
 
     def __str__(self) -> str:
         return f"skipped: {self.reason}"

@@ -117,9 +117,9 @@ def inspect(path: Path, environ: Mapping[str, str]) -> Inspection:
 
 def _inspect_wheel(path: Path) -> Inspection:
     wheel = Wheel.open(path)
-    named, tags, record = (str(wheel.name), str(wheel.version)), map(str, wheel.tags), read_build_record(wheel)
-    distribution, sizes = _read_distribution(*named, tags, wheel.metadata, record), wheel.sizes.values()
-    sha256, size = file_sha256(path), path.stat().st_size
+    name, version, tags = str(wheel.name), str(wheel.version), map(str, wheel.tags)
+    distribution = _read_distribution(name, version, tags, wheel.metadata, read_build_record(wheel))
+    sha256, size, sizes = file_sha256(path), path.stat().st_size, wheel.sizes.values()
     return Inspection(path.name, "wheel", sha256, size, sum(sizes), len(sizes), distribution, wheel.elf_files)
 
 

@@ -9,7 +9,6 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from functools import partial
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
@@ -166,11 +165,12 @@ def _version(name: str) -> str | None:
 
 def find_backend_symbol(implementation: LoadedImplementation, call: Callable[[], Any]) -> str | None:
     """The backend's forward function that `call` reaches, such as ``flash_attn_2_cuda.fwd``; None without a backend."""
-    if implementation.module is None:
+    module = implementation.module
+    if module is None:
         call()
         return None
     # the timed calls do not go through the counter
-    with counting_calls(implementation.module, filter(partial(hasattr, implementation.module), _FORWARD)) as calls:
+    with counting_calls(module, [name for name in _FORWARD if hasattr(module, name)]) as calls:
         call()
     return next(iter(calls), None)
 
