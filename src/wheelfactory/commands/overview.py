@@ -77,10 +77,8 @@ def local_build_lines(local_builds: Mapping[Cell, str], host: Host) -> list[str]
     here = sum(text.startswith(BUILDS_HERE) for text in local_builds.values())
     machine = f"{host.cores} cores, {host.memory_gib:.0f} GiB free, ROCm {host.rocm or 'not found'}"
     others = Counter(text for text in local_builds.values() if not text.startswith(BUILDS_HERE))
-    return [
-        f"build here   {here} of {count_text(len(local_builds), 'cell')} ({machine})",
-        *(f"  {count_text(number, 'cell')} not: {reason}" for reason, number in others.most_common()),
-    ]
+    reasons = (f"  {count_text(number, 'cell')} not: {reason}" for reason, number in others.most_common())
+    return [f"build here   {here} of {count_text(len(local_builds), 'cell')} ({machine})", *reasons]
 
 
 def _hours(cells: Collection[Cell], estimates: Iterable[tuple[KernelSet, EstimateOrReason]]) -> str:

@@ -150,12 +150,10 @@ def _summary(plan: _Plan, *, each_image: bool) -> Iterator[str]:
 
 
 def _to_json(plan: _Plan) -> dict[str, Any]:
+    estimated = zip(plan.sets, plan.estimates, strict=True)
     return {
         "cells": [_cell_entry(plan.matrix, cell, builds) for cell, builds in plan.local_builds.items()],
-        "kernel-sets": [
-            estimate_to_json(kernel_set, estimate, plan.sharding)
-            for kernel_set, estimate in zip(plan.sets, plan.estimates, strict=True)
-        ],
+        "kernel-sets": [estimate_to_json(kernel_set, estimate, plan.sharding) for kernel_set, estimate in estimated],
         "kernel-cpu-hours": round(total_cpu_hours(plan.estimates), 2),
         "cluster-hours": round(total_cluster_hours(plan.estimates), 2),
         "images": [image.to_json for image in plan.images],
@@ -176,10 +174,9 @@ def _forecast_workflow(
     """Predict the workflow of a tag, by whether it has a runner for CK cells."""
     cells = tuple(cells)
     proofs = sum(bool(kernel_set.archs) for kernel_set in group_kernel_sets(matrix, cells))
-    return {
-        "without a runner": predict_run(cut_batches(matrix, split_by_runner(cells, "")[0]), ()),
-        "with a runner": predict_run(cut_batches(matrix, cells), shard_hours(estimates), proofs),
-    }
+    without = predict_run(cut_batches(matrix, split_by_runner(cells, "")[0]), ())
+    own = predict_run(cut_batches(matrix, cells), shard_hours(estimates), proofs)
+    return {"without a runner": without, "with a runner": own}
 
 
 def _kernel_bytes(sets: Sequence[KernelSet], estimates: Sequence[EstimateOrReason]) -> Mapping[Cell, int]:

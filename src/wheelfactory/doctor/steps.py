@@ -134,10 +134,8 @@ def exact_commands(
     addresses = [(one.project, url_with_sha256(one.url, one.sha256)) for one in wheels]
     # uv accepts a file: URL with a digest only in the form "name @ URL" (uv 0.13.8)
     named = (f"{project} @ {address}" for project, address in addresses)
-    return (
-        pip_for(python).install_without_dependencies(*(address for _, address in addresses), again=again),
-        uv_for(python).install_without_dependencies(*named, again=again),
-    )
+    pip = pip_for(python).install_without_dependencies(*(address for _, address in addresses), again=again)
+    return pip, uv_for(python).install_without_dependencies(*named, again=again)
 
 
 def again_steps(target: Target, doctor: Sequence[str]) -> Iterator[Step]:

@@ -41,10 +41,8 @@ def search_page_files(matrix: Matrix, rows: Sequence[WheelRow], *, docs: bool) -
     """The files of the search page by path: the static files, and the data."""
     # the data is a script: a page opened from disk may load scripts, but not JSON
     static = sorted(path for path in _PAGE.rglob("*") if path.suffix in _SUFFIXES)
-    return {
-        **{path.relative_to(_PAGE).as_posix(): path.read_bytes() for path in static},
-        "search/data.js": _script(search_data(matrix, rows, docs=docs)),
-    }
+    files = {path.relative_to(_PAGE).as_posix(): path.read_bytes() for path in static}
+    return {**files, "search/data.js": _script(search_data(matrix, rows, docs=docs))}
 
 
 def _script(data: Mapping[str, Any]) -> bytes:

@@ -117,8 +117,6 @@ def _computed_text(piece: Evidence) -> str:
 def _result_text(piece: Evidence) -> str:
     """The torch version, date, case counts, and the result nearest to its bound."""
     left_out = f", {piece.not_run} not run" if piece.not_run else ""
-    nearest = piece.nearest
-    return (
-        f"torch {piece.torch}, {piece.time:%Y-%m-%d}: {piece.cases} cases passed{left_out}; nearest to its bound "
-        f"{nearest.result} of {nearest.case}, {nearest.error:.2g} of {nearest.bound:.2g}"
-    )
+    cases, nearest = f"{piece.cases} cases passed{left_out}", piece.nearest
+    near = f"{nearest.result} of {nearest.case}, {nearest.error:.2g} of {nearest.bound:.2g}"
+    return f"torch {piece.torch}, {piece.time:%Y-%m-%d}: {cases}; nearest to its bound {near}"

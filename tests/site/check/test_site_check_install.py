@@ -119,7 +119,7 @@ def results_with(release: Path, tmp_path: Path) -> Mapping[str, str]:
     return {one.gate: one.findings[0].found for one in results if one.status is Status.FAILED}
 
 
-def test_a_torch_that_the_wheel_replaced_or_that_cannot_be_installed_is_drift_and_a_missing_python_a_step(
+def test_what_is_missing_or_replaced_after_an_install_is_drift_and_so_is_a_python_that_is_missing(
     release: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cuda = SimpleNamespace(version="2.12.1+cu128")
@@ -128,6 +128,12 @@ def test_a_torch_that_the_wheel_replaced_or_that_cannot_be_installed_is_drift_an
     monkeypatch.setattr(install, "find_packages", lambda *_: SimpleNamespace(distributions=lambda name: iter([cuda])))
     steps = ("install with pip", "install with uv")
     assert results_with(release, tmp_path) == dict.fromkeys(steps, "torch 2.12.1+cu128")
+
+    torch = SimpleNamespace(version="2.12.1+rocm7.2")
+    alone = SimpleNamespace(distributions=lambda name: iter([torch] if name == "torch" else []))
+    monkeypatch.setattr(install, "find_packages", lambda *_: alone)
+    missing = {"installed by pip": "none", "installed by uv": "none"}
+    assert missing.items() <= results_with(release, tmp_path).items()
 
     refused = SimpleNamespace(returncode=1, stdout="Looking in indexes\n", stderr="  \u00d7 No\n  \u2570 found\n")
     monkeypatch.setattr(install, "run", lambda *_, **__: refused)
