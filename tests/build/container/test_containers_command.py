@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -47,7 +47,8 @@ class Bench:
 
     def started(self, cell: str) -> subprocess.Popen[str]:
         """The command, with setup.py at work in a container."""
-        pipe = subprocess.PIPE
+        log, pipe = self.cache / "logs" / f"{cell}.log", subprocess.PIPE
+        log.unlink(missing_ok=True)  # of an earlier call
         process = subprocess.Popen(
             self.command(cell),
             env=self.environ,
@@ -58,7 +59,6 @@ class Bench:
             # what was started in the background may ignore SIGINT, and its children inherit that
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
         )
-        log = self.cache / "logs" / f"{cell}.log"
         wait_until(lambda: process.poll() is not None or (log.exists() and "second 0" in log.read_text()))
         assert process.poll() is None, process.communicate()
         assert self.containers()
@@ -90,21 +90,15 @@ def killed(code: int, _said: str) -> None:
     assert code == -signal.SIGKILL
 
 
-@pytest.mark.parametrize(
-    ("number", "check"),
-    [(signal.SIGINT, interrupted), (signal.SIGKILL, killed)],
-    ids=["SIGINT", "SIGKILL"],
-)
-def test_ended_by_a_signal_it_leaves_nothing_and_the_same_command_again_gives_the_wheel(
-    bench: Bench, number: signal.Signals, check: Callable[[int, str], None]
-) -> None:
-    process = bench.started(SLOW.id)
-    os.killpg(process.pid, number)  # as a terminal does, to all that was started in it
-    printed, errors = process.communicate(timeout=MOST_SECONDS)
-    check(process.returncode, errors)
-    assert printed == ""
-    wait_until(lambda: not bench.containers() and not bench.scratch(), MOST_SECONDS)
-    assert not list(bench.dest.glob("*.whl"))
+def test_ended_by_a_signal_it_leaves_nothing_and_the_same_command_again_gives_the_wheel(bench: Bench) -> None:
+    for number, check in ((signal.SIGINT, interrupted), (signal.SIGKILL, killed)):
+        process = bench.started(SLOW.id)
+        os.killpg(process.pid, number)  # as a terminal does, to all that was started in it
+        printed, errors = process.communicate(timeout=MOST_SECONDS)
+        check(process.returncode, errors)
+        assert printed == ""
+        wait_until(lambda: not bench.containers() and not bench.scratch(), MOST_SECONDS)
+        assert not list(bench.dest.glob("*.whl"))
     done = bench.run(SLOW.id)
     assert done.returncode == 0, done.stderr
     wheel = bench.dest / "flash_attn-9.9.1+rocm72torch2.13triton-1-py3-none-any.whl"
