@@ -119,7 +119,8 @@ def _open_tar(archive: Path) -> Iterator[tarfile.TarFile]:
         with tarfile.open(archive) as tar:
             yield tar
     except (tarfile.TarError, *_TAR_ERRORS) as error:
-        why, hint = str(error).partition(":\n")[0], "check that matrix.yaml names the sdist"
+        hint = f"check that matrix.yaml names the sdist, or delete {archive}, which is then fetched again"
+        why = str(error).partition(":\n")[0]
         raise SourceError("invalid source archive", f"{archive.name}: {why}", hint) from None
 
 
