@@ -42,6 +42,7 @@ AMDS_CELL = Cell("2.8.3", "3.11", TORCH, ROCM, Backend.CK, amd_torch=True)
 
 # upstream's setup.py without compiling: a wheel of metadata
 _WRITES_A_WHEEL = """\
+# reads none of BUILD_TARGET, FLASH_ATTENTION_FORCE_BUILD and FLASH_ATTENTION_TRITON_AMD_ENABLE
 import sys, zipfile
 folder, name = sys.argv[sys.argv.index("--dist-dir") + 1], "flash_attn-{version}"
 members = {{

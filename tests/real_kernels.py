@@ -79,7 +79,7 @@ if kernels := {filters!r}.get(direction):
 """
 
 _SETUP = """\
-import runpy, setuptools
+import setuptools
 
 real = setuptools.setup
 
@@ -91,8 +91,8 @@ def setup(**settings):
 
 
 setuptools.setup = setup
-runpy.run_path("upstream_setup.py", run_name="__main__")
 """
+"""Goes before upstream's own."""
 
 BINDING = """\
 #include <Python.h>
@@ -317,8 +317,7 @@ def _pack(tree: Path, archive: Path, wanted: Wanted) -> Path:
         shutil.copytree(tree / name, root / name)
     for path in filter(Path.is_file, tree.iterdir()):
         shutil.copy(path, root)
-    (root / "setup.py").rename(root / "upstream_setup.py")
-    (root / "setup.py").write_text(_SETUP)
+    (root / "setup.py").write_text(_SETUP + (root / "setup.py").read_text())
     (root / FMHA / "generate.py").rename(root / FMHA / "generate_all.py")
     (root / FMHA / "generate.py").write_text(_GENERATE.format(filters=dict(wanted.filters)))
     shutil.copy(root / _HEADER, root / _ALL_HEADERS)

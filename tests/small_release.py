@@ -32,6 +32,7 @@ SETUP = f"""
 import os, subprocess, sys, zipfile
 from pathlib import Path
 
+assert {{"BUILD_TARGET", "FLASH_ATTENTION_FORCE_BUILD", "MAX_JOBS"}} <= os.environ.keys()
 root = Path(__file__).resolve().parent
 build = root / "build"
 temp = build / "temp"

@@ -13,7 +13,7 @@ from wheelfactory.core.cell import preview_commit
 from wheelfactory.core.errors import FactoryError
 from wheelfactory.core.http import http_error_reason
 from wheelfactory.core.package_index import INDEX_ERRORS, package_index
-from wheelfactory.core.process import capture
+from wheelfactory.core.process import GIT_ENVIRON, capture
 from wheelfactory.matrix.facts import Matrix
 
 _NETWORK = "check the network"
@@ -82,11 +82,10 @@ def _new_releases(matrix: Matrix, environ: Mapping[str, str]) -> Iterator[str]:
 
 
 def _new_commits(matrix: Matrix, environ: Mapping[str, str]) -> Iterator[str]:
-    quiet = {**environ, "GIT_TERMINAL_PROMPT": "0"}
     for version, release in matrix.flash_attn.items():
         if release.git and preview_commit(version):
             command = ["git", "ls-remote", release.git.repository, "HEAD"]
-            listed = capture(command, failure=FactoryError, environ=quiet, hint=_NETWORK)
+            listed = capture(command, failure=FactoryError, environ={**environ, **GIT_ENVIRON}, hint=_NETWORK)
             head = listed.partition("\t")[0]
             if head != release.git.commit:
                 yield f"another commit for the preview {version}: upstream's main branch is at {head[:12]}"

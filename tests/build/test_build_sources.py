@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -18,9 +19,11 @@ from types import SimpleNamespace
 import pytest
 
 from loopback import Handler, answering
-from wheelfactory.build.sources import Source, fetch_file, fetch_source, unpack_source
+from wheelfactory.build.sources import Source, fetch_file, fetch_git, fetch_source, unpack_source
 from wheelfactory.core.errors import SourceError
+from wheelfactory.core.process import GIT_ENVIRON
 from wheelfactory.matrix.facts import FlashAttn
+from wheelfactory.matrix.origins import GitTag
 from wheelfactory.wheel.activation.corrections import Correction, Line
 
 NEWEST = 1755163800
@@ -315,6 +318,16 @@ def test_git_never_prompts_for_a_password(repository: Path, cache: Path, tmp_pat
 
     with pytest.raises(SourceError, match="prompt: 0"):
         fetch_source("2.6.3", at_tag(repository), cache, {"PATH": str(tmp_path)})
+
+
+def test_git_does_not_wait_forever_for_a_server(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    done = threading.Event()
+    monkeypatch.setitem(GIT_ENVIRON, "GIT_HTTP_LOW_SPEED_TIME", "1")
+    with answering(Handler, serve=lambda _: done.wait(20)) as url:
+        git = GitTag.model_construct(repository=url, tag="v2.6.3", commit=None, submodules=None)
+        with pytest.raises(SourceError, match="Operation too slow"):
+            fetch_git("flash_attn-2.6.3", git, cache, os.environ)
+        done.set()
 
 
 def test_two_fetches_with_different_umasks_give_the_same_bytes(repository: Path, tmp_path: Path) -> None:

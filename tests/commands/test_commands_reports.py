@@ -88,6 +88,9 @@ def test_status_reads_the_directory_wheelhouse_by_default(
     assert "published in wheelhouse: 1 of 4 cells\n" in cli("status", *ONLY).out
     manifest = f"wheelhouse/{MANIFEST_NAME}"
     assert f"published in {manifest}: 1 of 4 cells\n" in cli("status", manifest, *ONLY).out
+    for wheel in Path("wheelhouse/wheels").glob("flash_attn-*.whl"):
+        wheel.unlink()
+    assert "published in wheelhouse: 0 of 4 cells, 1 yanked\n" in cli("status", *ONLY).out, "run builds a replacement"
 
 
 def test_status_prints_cells_and_reasons_with_all(cli: Cli, release: Path) -> None:

@@ -32,6 +32,7 @@ ORIGIN = f"{REPOSITORY}      tag: v2.6.3\n{COMMIT}"
 EXCLUSION = SMALL[SMALL.index("  - backend: ck\n") :]
 NO_CK = SMALL[: SMALL.index("    torch: '>=2.9'")]
 AXES = "backend: ck\n    torch: '>=2.9'\n    python: '==3.12'\n    "
+SDIST_SHA256 = "1e71dd64a9e0280e0447b8a0c2541bad4bf6ac65bdeaa2f90e51a9e57de0370d"
 AN_SDIST = f"sdist: {{file: flash_attn-2.6.3.tar.gz, sha256: {'a' * 64}}}\n    "
 SIZE, WINDOW = "flash-attn.2.8.3.ck.wheel-size", "flash-attn.2.8.3.triton.window"
 
@@ -108,6 +109,11 @@ REFUSED: dict[str, tuple[tuple[str, str, str, str], ...]] = {
             "",
         ),
         (EXCLUSION, EXCLUSION + EXCLUSION.replace("- ", "- §"), "this entry is listed twice", "remove one of them"),
+        ("rocm/pytorch:python", "§rocm/pytorch:first", "image 2 has the tag of image 1", "keep one"),
+        (
+            *(f"git:\n{ORIGIN}", AN_SDIST.rstrip(" ").replace("a" * 64, f"§{SDIST_SHA256}")),
+            *("flash_attn-2.6.3.tar.gz has the sha256 of flash_attn-2.8.3.tar.gz", "correct this one"),
+        ),
     ),
     "a version or backend that is on no axis": (
         (NO_CK, NO_CK.replace("ck, ", "").replace(": ck", ": §ck"), "no backend is ck", "known: triton"),
@@ -270,7 +276,7 @@ WRONG_FORMS = (
     ),
     *(
         ("rocm/pytorch:first", f"§'{image}'", f"{IMAGE}.tag is not an image with its tag", "like rocm/pytorch:rocm7")
-        for image in ("rocm/pytorch", "ROCm/pytorch:first", f"rocm/pytorch@sha256:{'0' * 64}")
+        for image in ("rocm/pytorch", "ROCm/pytorch:first", "rocm/pytorch:latest", f"rocm/pytorch@sha256:{'0' * 64}")
     ),
     ("/opt/venv/bin/python", "§/opt/../bin/python", f"{IMAGE}.python-path is not a path in an image", "like /opt/rocm"),
     ("manylinux_2_28_x86_64", "§win_amd64", "torch.2.9.1.platform is not a platform of torch", "like manylinux_2_28"),

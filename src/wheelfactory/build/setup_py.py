@@ -9,7 +9,7 @@ from pathlib import Path
 from wheelfactory.build.executor import BuildCommand, BuildHost
 from wheelfactory.build.recipe import Recipe
 from wheelfactory.build.sources import Source, unpack_source
-from wheelfactory.core.errors import BuildError
+from wheelfactory.core.errors import BuildError, SourceError
 from wheelfactory.core.files import BUILD_SCRIPT, TOOLCHAIN_PROBE, read_file
 from wheelfactory.core.models import parse_model
 from wheelfactory.core.progress import ProgressCallback, logger
@@ -47,10 +47,11 @@ class SetupExtras:
 def run_setup(setup: SetupRun, log: Path, extras: SetupExtras, report_progress: ProgressCallback) -> RawWheel:
     """Run setup.py, with its output in `log`, and return the wheel.
 
-    Raises `BuildError` with the last lines and the path of the log, `SourceError` if the sources cannot be unpacked,
-    `RunAgainError` at the deadline.
+    Raises `BuildError` with the last lines and the path of the log, `SourceError` if the sources cannot be unpacked or
+    setup.py reads other variables, `RunAgainError` at the deadline.
     """
     raw, source = setup.scratch / "raw", unpack_source(setup.source, setup.scratch / "source")
+    _require_read(setup.recipe, source / "setup.py")
     command = BuildCommand(
         name=log.stem,
         argv=(str(BUILD_SCRIPT),),
@@ -76,6 +77,16 @@ def run_setup(setup: SetupRun, log: Path, extras: SetupExtras, report_progress: 
     probed = raw / "toolchain.json"
     refusal = BuildError("damaged toolchain file", str(probed), f"build the wheel again; the full log is {log}")
     return RawWheel(Path(wheels[0]), parse_model(Toolchain, read_file(probed, refusal), refusal))
+
+
+def _require_read(recipe: Recipe, setup_py: Path) -> None:
+    """Raise `SourceError` unless setup.py has the name of each variable that the recipe sets to more than FALSE."""
+    text = setup_py.read_text(encoding="utf-8", errors="replace")
+    unread = [name for name, value in recipe.setup_variables.items() if value != "FALSE" and name not in text]
+    if unread:
+        which = f"{', '.join(unread)}, for {recipe.cell.id}"
+        hint = "find the new names in the sources, and change build/recipe.py"
+        raise SourceError("setup.py of this release does not read", which, hint)
 
 
 def log_path(cache: Path, name: str) -> Path:

@@ -20,7 +20,7 @@ from wheelfactory.core.digest import content_key, file_sha256
 from wheelfactory.core.errors import SourceError
 from wheelfactory.core.files import atomic_path, scratch_dir, write_atomic
 from wheelfactory.core.http import http_error_reason, require_ok, save_body
-from wheelfactory.core.process import capture
+from wheelfactory.core.process import GIT_ENVIRON, capture
 from wheelfactory.core.progress import logger
 from wheelfactory.matrix.facts import FlashAttn
 from wheelfactory.matrix.origins import GitTag
@@ -119,7 +119,8 @@ def _open_tar(archive: Path) -> Iterator[tarfile.TarFile]:
         with tarfile.open(archive) as tar:
             yield tar
     except (tarfile.TarError, *_TAR_ERRORS) as error:
-        why, hint = str(error).partition(":\n")[0], "check that matrix.yaml names the sdist"
+        hint = f"check that matrix.yaml names the sdist, or delete {archive}, which is then fetched again"
+        why = str(error).partition(":\n")[0]
         raise SourceError("invalid source archive", f"{archive.name}: {why}", hint) from None
 
 
@@ -146,9 +147,8 @@ def fetch_git(name: str, git: GitTag, cache: Path, environ: Mapping[str, str]) -
 def _checkout(git: GitTag, tree: Path, environ: Mapping[str, str]) -> tuple[str, int]:
     """Check out a tag or commit with its submodules, and return its commit id and time."""
 
-    # never the repository of a hook that runs this, and never a prompt for credentials
-    own = {name: value for name, value in environ.items() if name not in _GIT_LOCATION_VARIABLES}
-    own["GIT_TERMINAL_PROMPT"] = "0"
+    # never the repository of a hook that runs this
+    own = {name: value for name, value in environ.items() if name not in _GIT_LOCATION_VARIABLES} | GIT_ENVIRON
 
     def call(*arguments: str) -> str:
         hint = "check the network, and the repository and the tag or commit in matrix.yaml"

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from wheelfactory.commands.options import Environ, as_directory
 from wheelfactory.core.errors import InputError
 from wheelfactory.core.progress import log_to_stderr, logger
+from wheelfactory.core.published import WHEELS_FOLDER
 from wheelfactory.release.bundle import REF_VARIABLE
 from wheelfactory.release.directory import DirectoryDryRun, DirectoryPublisher
 from wheelfactory.release.manifest import WheelRow, read_manifest
@@ -145,21 +146,26 @@ def add_readonly_target(parser: argparse.ArgumentParser, *, is_optional: bool = 
 
 
 def read_published_rows(target: str, environ: Environ) -> tuple[WheelRow, ...]:
-    """Read the rows of a target, where a wheel deleted from GitHub is yanked. Raises `InputError` if not readable."""
+    """Read the rows of a target, with wheels yanked whose files were deleted. Raises `InputError` if not readable."""
     if parse_repository(target):
         with log_to_stderr():
             return yank_lost(open_publisher(target, environ).rows())
-    return read_manifest(Path(target))
+    return yank_lost(read_manifest(Path(target)), Path(target))
 
 
 LOST_NAME = "lost.jsonl"
 """Beside the manifest of a site of a repository: the rows whose files were deleted from GitHub, if there are any."""
 
 
-def yank_lost(rows: Iterable[WheelRow]) -> tuple[WheelRow, ...]:
-    """The rows of a repository, with those yanked whose files were deleted from GitHub."""
-    lost = {"yanked": "its file was deleted from GitHub"}
-    return tuple(row if row.url or row.yanked else row.model_copy(update=lost) for row in rows)
+def yank_lost(rows: Iterable[WheelRow], target: Path | None = None) -> tuple[WheelRow, ...]:
+    """The rows of a repository, or of a directory or a manifest, with those yanked whose files were deleted."""
+
+    def is_lost(row: WheelRow) -> bool:
+        held = target and (target.is_file() or (target / WHEELS_FOLDER / row.filename).is_file())
+        return not (row.url or row.yanked or held)
+
+    lost = {"yanked": f"its file was deleted from {target or 'GitHub'}"}
+    return tuple(row.model_copy(update=lost) if is_lost(row) else row for row in rows)
 
 
 def open_site(text: str, environ: Environ) -> PublishedSite:

@@ -30,6 +30,9 @@ LAST_LINES = 15
 """Lines of a failed command's output in its error; the log has all of them."""
 DEFAULT_HINT = "fix the problem in the last lines of its output, then run the same command again"
 
+GIT_ENVIRON = {"GIT_TERMINAL_PROMPT": "0", "GIT_HTTP_LOW_SPEED_LIMIT": "1000", "GIT_HTTP_LOW_SPEED_TIME": "300"}
+"""For git that reads from a server: never a prompt, and an end if fewer bytes a second come for that many seconds."""
+
 Look: TypeAlias = Callable[[bytes, bytes], None]
 """Gets what a command has written to stdout and stderr so far, every `_LOOK_S` while it runs."""
 _LOOK_S = 1.0

@@ -32,7 +32,7 @@ _FOLDERS = "(/[.]?[A-Za-z0-9_~][A-Za-z0-9._~+-]*)"
 _HOST = "[a-z0-9]+([.-][a-z0-9]+)*(:[0-9]{1,5})?"
 # one part of an image name, by the reference grammar of the distribution project (github.com/distribution)
 _WORD = "[a-z0-9]+(([._]|__|-+)[a-z0-9]+)*"
-_IMAGE = f"({_HOST}/)?{_WORD}(/{_WORD})*:[A-Za-z0-9_][A-Za-z0-9._-]{{0,127}}"
+_IMAGE = f"({_HOST}/)?{_WORD}(/{_WORD})*:(?!latest$)[A-Za-z0-9_][A-Za-z0-9._-]{{0,127}}"
 _PURE_WHEEL = "[A-Za-z0-9]+([._][A-Za-z0-9]+)*-[0-9][0-9a-z.]*-(py2[.])?py3-none-any[.]whl"
 _BOUND = "(>=|<=|>|<|==|!=|~=)[0-9][0-9a-z.]*([.][*])?"
 _TRITONS = ">=[0-9]{1,3}[.][0-9]{1,3}([.][0-9]{1,3})?,<[0-9]{1,3}[.][0-9]{1,3}"

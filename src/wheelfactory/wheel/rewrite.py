@@ -114,7 +114,7 @@ def require_matching_wheel(wheel: Wheel, record: BuildRecord) -> None:
     """Raise `InputError` if the wheel is not of the cell's flash-attn release, or has another label."""
     release = Cell.parse(record.cell).public_version
     if wheel.name != "flash-attn" or wheel.version.public != release:
-        hint = f"give the raw wheel of {record.cell}"
+        hint = f"expected the raw wheel of {record.cell}"
         raise InputError(f"not a wheel of flash-attn {release}", wheel.path.name, hint)
     if wheel.version.local not in (None, record.label):
         raise InputError("already has another label", wheel.path.name, f"build {record.cell} from its sources")

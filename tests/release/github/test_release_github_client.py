@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import socket
 import tracemalloc
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ from wheelfactory.release.github import client as client_module
 from wheelfactory.release.github.client import ApiCall, Client
 from wheelfactory.release.github.releases import Release, Releases
 from wheelfactory.release.github.responses import RetryableError, check_response, find_retry_delay, is_rate_limit
+from wheelfactory.release.github.workflow_runs import read_seals
 from wheelfactory.release.transaction import Asset
 
 NOW = 1000.0
@@ -141,14 +143,20 @@ def test_a_silent_server_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    "body", [b"{}", b"null", b'{"a": 5}', b"[null]", b"[" * 100_000, b"1" * 9_000, b"<html>", b'"\\ud800"'], ids=len
+    "body",
+    [b"{}", b"null", b'{"jobs": [{}]}', b'{"a": 5}', b"[null]", b"[" * 100_000, b"1" * 9_000, b"<html>", b'"\\ud800"'],
+    ids=len,
 )
 @pytest.mark.parametrize("status", [200, 403])
 def test_an_answer_of_something_else_is_an_error_and_not_an_empty_list(body: bytes, status: int) -> None:
     clock = Clock()
     with answering(Handler, serve=lambda handler: handler.answer(status, body)) as address:
         releases = Releases(Client(address, OWNER_REPO, TOKEN, clock=clock, sleep=clock.sleep), "c" * 40)
-        for call in (releases.list_releases, lambda: releases.require_unmoved("v1"), lambda: releases.create("v1")):
+        calls: tuple[Callable[[], object], ...] = (
+            *(releases.list_releases, lambda: releases.require_unmoved("v1"), lambda: releases.create("v1")),
+            lambda: read_seals(releases.client, 7),
+        )
+        for call in calls:
             with pytest.raises(PublishError):
                 call()
 

@@ -111,7 +111,9 @@ def _read_rows(options: argparse.Namespace, environ: Environ) -> tuple[Sequence[
         return expected, (*expected, *(yank_lost(read_manifest(lost)) if lost.exists() else ()))
     require_target(options.target)
     rows = read_published_rows(options.target, environ)
-    return [row for row in rows if row.url] if parse_repository(options.target) else rows, rows
+    if parse_repository(options.target):
+        return [row for row in rows if row.url], rows
+    return read_manifest(Path(options.target)), rows
 
 
 def _write_report(path: Path | None, lines: Sequence[str]) -> None:

@@ -109,8 +109,9 @@ class Client:
         """All entries of a list, or of the list `name` in an object, following its Link headers."""
         following: str | None = f"{url}{'&' if '?' in url else '?'}per_page={_PAGE}"
         for _ in range(_MOST_PAGES):
-            found, answer = self._get(str(following))
-            entries = found.get(name) if name and isinstance(found, dict) else found
+            entries, answer = self._get(str(following))
+            if name:
+                entries = entries.get(name) if isinstance(entries, dict) else None
             if not isinstance(entries, list):
                 raise PublishError("unexpected response from GitHub", f"{url}: not a list", "check GITHUB_API_URL")
             yield from (read_response(kind, entry, url) for entry in entries)
