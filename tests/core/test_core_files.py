@@ -28,11 +28,17 @@ from wheelfactory.core.files import (
     running_since,
     scratch_dir,
     write_atomic,
+    write_launcher,
 )
 
 
 class StopError(Exception):
     """Ends a block that was writing."""
+
+
+def test_a_launcher_runs_its_command_with_the_arguments_that_it_gets(tmp_path: Path) -> None:
+    write_launcher(tmp_path / "say", ["/bin/echo", "a b", "$HOME"])
+    assert subprocess.check_output([tmp_path / "say", "c  d"], text=True) == "a b $HOME c  d\n"
 
 
 def test_a_file_that_cannot_be_read_is_refused_with_the_reason(tmp_path: Path) -> None:

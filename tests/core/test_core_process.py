@@ -36,7 +36,8 @@ def logged(code: str, log: Path, counted: Counted | None = None) -> str:
 
 @pytest.fixture
 def log(tmp_path: Path) -> Path:
-    return tmp_path / "cell.log"
+    """A log in a folder that is not there yet."""
+    return tmp_path / "logs/cell.log"
 
 
 # commands of other threads
