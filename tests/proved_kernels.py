@@ -64,20 +64,33 @@ class Direct:
         earlier = {store.key.parts["targets"][0]: store for store in kept}
         for target in (self.arch, HOST):
             sources = [name for name in names if target == HOST or not name.endswith("_api")]
+            compile_source = partial(self._compile_source, bench, tree, target, self._precompile(bench, tree, target))
             with ThreadPoolExecutor(2) as pool:
-                compiled = pool.map(partial(self._compile_source, bench, tree, (target,)), sources)
+                compiled = pool.map(compile_source, sources)
             objects = dict(zip(sources, compiled, strict=True))
             if store := earlier.get(target):
                 objects |= {name: store.object_path(name).read_bytes() for name in store.key.sources}
             key = SetKey({**PARTS, "flags": [*_FLAGS], "targets": [target]}, tuple(sorted(objects)))
             yield fill(store_folder(bench.folder / "cache"), objects, key)
 
-    def _compile_source(self, bench: Bench, tree: Path, targets: tuple[str], name: str) -> bytes:
-        made = tree / f"{name}-{targets[0]}.o"
-        options = [*target_options(targets, (self.arch,), str(tree / "placeholder")), f"-cuid={name}"]
-        command: list[str | Path] = [bench.rocm / "bin/hipcc", f"-std={self.standard}", *_FLAGS, *options]
-        subprocess.run([*command, "-x", "hip", "-c", tree / f"build/{name}.cpp", "-o", made], cwd=tree, check=True)
+    def _precompile(self, bench: Bench, tree: Path, target: str) -> Path:
+        """Compile CK's headers once for all sources: they take more than the host code of a kernel."""
+        header, made = tree / f"{target}.hpp", tree / f"{target}.pch"
+        header.write_text('#include "fmha_fwd.hpp"\n')
+        emit = ("-Xclang", "-emit-pch", "-Xclang", "-o", "-Xclang", str(made))
+        self._run(bench, tree, target, header, "header", "-fsyntax-only", *emit)
+        return made
+
+    def _compile_source(self, bench: Bench, tree: Path, target: str, headers: Path, name: str) -> bytes:
+        made, source = tree / f"{name}-{target}.o", tree / f"build/{name}.cpp"
+        include = ("-Xclang", "-include-pch", "-Xclang", str(headers))
+        self._run(bench, tree, target, source, name, *include, "-c", "-o", str(made))
         return made.read_bytes()
+
+    def _run(self, bench: Bench, tree: Path, target: str, source: Path, unit: str, *more: str) -> None:
+        options = target_options((target,), (self.arch,), str(tree / "placeholder"))
+        hipcc: list[str | Path] = [bench.rocm / "bin/hipcc", f"-std={self.standard}", *_FLAGS, *options]
+        subprocess.run([*hipcc, f"-cuid={unit}", *more, "-x", "hip", source], cwd=tree, check=True)
 
 
 @dataclass(frozen=True)

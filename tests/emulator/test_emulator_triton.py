@@ -85,8 +85,9 @@ def run_beside_flash_attention(
 
 
 def test_most_changes_of_single_instructions_are_noticed(run_beside_flash_attention: Callable[..., Any]) -> None:
-    """A sample."""
-    report = run_beside_flash_attention(MUTATIONS, FEW_ARCHS[0], "20", "1", "!wide*", "!grouped*")
+    """A sample, without the cases that run longest and those that run the kernels of another on other layouts."""
+    layouts = ("!transposed*", "!packed keys*", "!keys and values*", "!expanded*")
+    report = run_beside_flash_attention(MUTATIONS, FEW_ARCHS[0], "20", "1", "!wide*", "!grouped*", *layouts)
 
     counts: Counter[str] = Counter()
     for name, count in report["counts"].items():

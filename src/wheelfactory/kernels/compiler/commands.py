@@ -6,7 +6,7 @@ import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 
 from wheelfactory.core.digest import content_key
@@ -135,9 +135,12 @@ class CompileCommands:
     def _compile(
         self, name: str, source: str, targets: tuple[str, ...], output: Path, argv: list[str], predicted_s: float
     ) -> Compile:
+        return Compile(name, source, targets, output, argv, self.inputs.root, self._kernel_environ, predicted_s)
+
+    @cached_property
+    def _kernel_environ(self) -> Mapping[str, str]:
         # the flags of that variable are on the command line already
-        environ = {key: value for key, value in self.environ.items() if key != APPEND_VARIABLE}
-        return Compile(name, source, targets, output, argv, self.inputs.root, environ, predicted_s)
+        return {key: value for key, value in self.environ.items() if key != APPEND_VARIABLE}
 
 
 def _to_clang(*options: str) -> list[str]:
