@@ -149,7 +149,10 @@ def test_a_failure_half_way_changes_nothing(matrix: Path, full: ContainerRegistr
 
 def test_an_edit_with_another_meaning_is_not_written(matrix: Path, full: ContainerRegistry) -> None:
     """Two images that share their text cannot move apart."""
-    text = edited(("rocm/pytorch:first", f"&tag {OLD}"), second("*tag\n        disk: 9 GB"))
+    end = "    source: index of ROCm 6.4\n"
+    fields = "distribution: ubuntu22.04, glibc: '2.35', python: '3.10', python-path: /bin/python3"
+    slim = f"{{tag: *tag, {fields}, source: the same image}}"
+    text = edited(("rocm/pytorch:first", f"&tag {OLD}"), (end, f"    slim: {slim}\n{end}"))
     matrix.write_text(text)
     full.add(NEW)
     with pytest.raises(FactoryError, match="cannot edit the images of"):
