@@ -190,11 +190,11 @@ def find_updates(matrix: Matrix, registry: Registry) -> ImageChanges:
 
 
 def _find_images(matrix: Matrix) -> Iterator[tuple[KeyPath, Image]]:
+    """Yield the images of Docker Hub; an image of another registry, such as a maintainer's own, stays as it is."""
     for entry, rocm in matrix.rocm.items():
-        for position, image in enumerate(rocm.images):
-            yield ("rocm", entry, "images", position), image
-        if rocm.slim:
-            yield ("rocm", entry, "slim"), rocm.slim
+        images = [(("rocm", entry, "images", position), image) for position, image in enumerate(rocm.images)]
+        slim = [(("rocm", entry, "slim"), rocm.slim)] if rocm.slim else []
+        yield from (found for found in (*images, *slim) if _REFERENCE.fullmatch(found[1].tag))
 
 
 def _newest(matrix: Matrix, list_tags: TagLister) -> Iterator[tuple[KeyPath, Image, str]]:

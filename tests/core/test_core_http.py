@@ -225,12 +225,15 @@ def test_pip_cert_names_the_ca_bundle() -> None:
     assert http_session({"PIP_CERT": ""}).verify is True
 
 
-def test_an_error_reason_has_no_wrapper_and_no_access_key() -> None:
+def test_an_error_reason_has_no_wrapper_no_access_key_and_no_password() -> None:
     with http_session(retries=0) as session, pytest.raises(requests.RequestException) as failed:
         session.get("http://127.0.0.1:9/?key=secret")
     assert http_error_reason(failed.value) == "Failed to establish a new connection: [Errno 111] Connection refused"
     assert (
         http_error_reason(requests.HTTPError("404 of http://host/file?key=secret now")) == "404 of http://host/file now"
+    )
+    assert (
+        http_error_reason(requests.HTTPError("403 of https://me:p@ss@host/simple/x")) == "403 of https://host/simple/x"
     )
     assert http_error_reason(requests.ReadTimeout()) == "ReadTimeout"
 

@@ -144,8 +144,8 @@ def http_error_reason(error: Exception) -> str:
     """Return the message of the innermost wrapped error, on one line."""
     innermost = getattr(error.args[0] if error.args else None, "reason", None) or error
     line = str(innermost).partition("\n")[0]
-    # without URL queries, which hold the access key of a signed download
-    return re.sub(rf"^{_CONNECTION}: |\?\S*", "", line) or type(error).__name__
+    # without the password of an index and without URL queries, which hold the access key of a signed download
+    return re.sub(rf"^{_CONNECTION}: |(?<=://)[^/\s]*@|\?\S*", "", line) or type(error).__name__
 
 
 def next_page_url(response: requests.Response, home: str, template: FactoryError) -> str | None:

@@ -83,6 +83,15 @@ def test_what_is_pinned_already_is_left_alone_until_its_digest_moves(matrix: Pat
     assert findings.summary.endswith("1 pinned, 4 unchanged")
 
 
+def test_an_image_of_another_registry_stays_and_the_others_are_pinned(matrix: Path, full: ContainerRegistry) -> None:
+    own = matrix.read_text().replace("rocm/pytorch:python", "ghcr.io/me/rocm:mine")
+    matrix.write_text(own)
+    refresh_images(matrix, Registry(full.url))
+    digests = {image.tag: image.digest for image in load_matrix(matrix).rocm["6.4"].images}
+    assert [tag for tag, digest in digests.items() if digest is None] == ["ghcr.io/me/rocm:mine"]
+    assert re.sub("\n *digest: .*", "", matrix.read_text()) == own
+
+
 def test_a_newer_patch_release_takes_the_place_of_the_tag(matrix: Path, full: ContainerRegistry) -> None:
     before = matrix.read_text()
     full.add(NEW)
@@ -140,7 +149,10 @@ def test_a_failure_half_way_changes_nothing(matrix: Path, full: ContainerRegistr
 
 def test_an_edit_with_another_meaning_is_not_written(matrix: Path, full: ContainerRegistry) -> None:
     """Two images that share their text cannot move apart."""
-    text = edited(("rocm/pytorch:first", f"&tag {OLD}"), second("*tag\n        disk: 9 GB"))
+    end = "    source: index of ROCm 6.4\n"
+    fields = "distribution: ubuntu22.04, glibc: '2.35', python: '3.10', python-path: /bin/python3"
+    slim = f"{{tag: *tag, {fields}, source: the same image}}"
+    text = edited(("rocm/pytorch:first", f"&tag {OLD}"), (end, f"    slim: {slim}\n{end}"))
     matrix.write_text(text)
     full.add(NEW)
     with pytest.raises(FactoryError, match="cannot edit the images of"):
