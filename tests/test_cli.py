@@ -93,6 +93,9 @@ MISTAKES = (
         error="this combination cannot work: fa2.8.3-rocm6.2-torch2.6.0-cp312-ck",
         hint="torch 2.6.0 is not on the ROCm 6.2 index; it is on 6.1",
     ),
+    mistake(
+        "build", CELL, "--backend", "ck", error="bad arguments: --backend without four", hint="ends with its backend"
+    ),
     mistake("build", error="not a cell: ", hint="2.8.3 3.11 2.9.1 6.4"),
     mistake("build", "2.8.3", "3.11", error="not a cell: 2.8.3 3.11", hint="2.8.3 3.11 2.9.1 6.4"),
     mistake("build", *"12345", error="not a cell: 1 2 3 4 5", hint="2.8.3 3.11 2.9.1 6.4"),

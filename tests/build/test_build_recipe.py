@@ -42,8 +42,8 @@ def test_requested_archs_are_built_else_those_of_the_machine_for_ck(
 @pytest.mark.parametrize(
     ("asked", "refused", "origin"),
     [
-        ("gfx90a;gfx1030;mi300", "gfx1030, mi300", "PYTORCH_ROCM_ARCH requests it"),
-        ("gfx942:xnack-", "gfx942:xnack-", "PYTORCH_ROCM_ARCH requests it"),
+        ("gfx90a;gfx1030;mi300", "gfx1030, mi300", "--archs requests it, or PYTORCH_ROCM_ARCH"),
+        ("gfx942:xnack-", "gfx942:xnack-", "--archs requests it, or PYTORCH_ROCM_ARCH"),
         ("", "gfx1100", "this machine's GPU has it"),
     ],
 )

@@ -98,9 +98,11 @@ def test_messages_are_wrapped_and_come_after_the_results(tmp_path: Path) -> None
     with (tmp_path / "log").open("wb") as log:
         subprocess.run([sys.executable, "-c", code], stdout=log, stderr=log, check=True, env=environ)
     assert (tmp_path / "log").read_text().split("\n", 1)[0] == "table"
-    reader, writer = os.openpty()
-    subprocess.run([sys.executable, "-c", code], stdout=subprocess.DEVNULL, stderr=writer, check=True, env=environ)
-    assert [len(line) for line in os.read(reader, 1000).decode().splitlines()] == [79, 73]
+    reader, writer = os.openpty()  # of unknown width, as under `docker exec -t` in a script
+    for columns, lengths in (("80", [79, 73]), ("", [150])):
+        environ["COLUMNS"] = columns
+        subprocess.run([sys.executable, "-c", code], stdout=subprocess.DEVNULL, stderr=writer, check=True, env=environ)
+        assert [len(line) for line in os.read(reader, 1000).decode().splitlines()] == lengths
     os.close(reader)
     os.close(writer)
 

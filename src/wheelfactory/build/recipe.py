@@ -82,8 +82,8 @@ def _refuse_without_rocm(matrix: Matrix, cell: Cell, host: Host, *, local_build:
 def choose_archs(matrix: Matrix, cell: Cell, requested: str, detected: tuple[str, ...]) -> tuple[str, ...]:
     """The offload archs to build for: the requested ones, else the archs of the GPUs, else all of the cell.
 
-    `requested` is the text of PYTORCH_ROCM_ARCH, separated by ``;``, ``,`` or spaces. Raises `InputError` for an arch
-    that upstream's setup.py refuses.
+    `requested` is the text of PYTORCH_ROCM_ARCH or ``--archs``, separated by ``;``, ``,`` or spaces. Raises
+    `InputError` for an arch that upstream's setup.py refuses.
     """
     promised = matrix.archs(cell)
     requested_archs = tuple(dict.fromkeys(re.findall(r"[^;,\s]+", requested)))
@@ -92,7 +92,7 @@ def choose_archs(matrix: Matrix, cell: Cell, requested: str, detected: tuple[str
     if refused:
         origin = "this machine's GPU has it"
         if requested_archs:
-            origin = "PYTORCH_ROCM_ARCH requests it (rocm/pytorch images set it)"
+            origin = "--archs requests it, or PYTORCH_ROCM_ARCH (rocm/pytorch images set it)"
         triton, other = matrix.flash_attn[cell.flash_attn].triton, ""
         if cell.backend is Backend.CK and triton and all(arch in triton.archs for arch in refused):
             other = "; the Triton backend supports it (--backend triton)"

@@ -84,7 +84,9 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
 def _cells_to_build(options: argparse.Namespace, context: Context) -> tuple[list[Cell], bool]:
     """Return the cells that the arguments name, and whether they name four versions: a build for this machine."""
     expansion = expand(context.matrix)
-    if len(options.cell) == 1 and options.cell[0].startswith("fa") and options.backend is None:
+    if len(options.cell) == 1 and options.backend:
+        raise InputError("bad arguments", "--backend without four versions", "omit it: a cell id ends with its backend")
+    if len(options.cell) == 1 and options.cell[0].startswith("fa"):
         return [require_cell(expansion, options.cell[0])], False
     if len(options.cell) != 4:
         hint = f"name a cell id, FLASH_ATTN PYTHON TORCH ROCM (such as 2.8.3 3.11 2.9.1 6.4), or {' | '.join(PRODUCTS)}"

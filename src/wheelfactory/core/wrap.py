@@ -58,11 +58,13 @@ def shorten_names(names: Sequence[str], most: int = 3) -> str:
 
 
 def terminal_width(stream: TextIO | None) -> int | None:
-    """Return the columns of the terminal that a stream writes to; None for a pipe, a file or a dumb terminal."""
+    """Return the columns of the terminal that a stream writes to; None for a pipe, a file or an unknown width."""
     if stream is None or stream.closed or not stream.isatty() or os.environ.get("TERM") in ("dumb", "unknown"):
         return None
     columns = os.environ.get("COLUMNS", "")
-    return int(columns) if columns.isdecimal() and int(columns) else os.get_terminal_size(stream.fileno()).columns
+    if columns.isdecimal() and int(columns):
+        return int(columns)
+    return os.get_terminal_size(stream.fileno()).columns or None  # 0: unknown, as under `docker exec -t` in a script
 
 
 def wrap_line(line: str, width: int | None, start: str = "", further: str | None = None) -> list[str]:
