@@ -12,6 +12,7 @@ import pytest
 from doctor.fake_machines import make_python
 from wheelfactory.core.errors import InputError
 from wheelfactory.gpu.torch_python import TorchPython, find_torch_python, find_user_python
+from wheelfactory.gpu.validate.report import Hardware, Software
 
 TORCH = """
 from types import SimpleNamespace
@@ -48,31 +49,31 @@ def torch(version: str, *, hip: str | None = None, cuda: str | None = None, gpu:
     return TORCH.format(version=version, hip=hip, cuda=cuda, gpu=gpu)
 
 
-def of(python: Path, version: str, **facts: object) -> TorchPython:
-    truth: dict[str, object] = {"hip": None, "cuda": None, "triton": None}
-    known = {"python": python, "version": f"{sys.version_info[0]}.{sys.version_info[1]}", "torch": version}
-    return TorchPython(**{**truth, **known, **facts})  # type: ignore[arg-type]  # the tests give what fits
+PYTHON = f"{sys.version_info[0]}.{sys.version_info[1]}"
 
 
 def test_a_gpu_of_amd_is_known_by_its_arch_without_features(python: Path) -> None:
     gpu = {"name": "AMD Instinct MI300X", "gcnArchName": "gfx942:sramecc+:xnack-", "major": 9, "minor": 4}
     given = with_torch(python, torch("2.9.1+rocm6.4", hip="6.4.43482", gpu=gpu), triton="3.5.1")
 
-    facts = {"hip": "6.4.43482", "triton": "3.5.1", "vendor": "amd", "device": "AMD Instinct MI300X", "arch": "gfx942"}
-    assert find_torch_python(given, os.environ) == of(python, "2.9.1+rocm6.4", **facts)
+    software = Software(python=PYTHON, torch="2.9.1+rocm6.4", hip="6.4.43482", triton="3.5.1")
+    mi300x = Hardware(vendor="amd", device="AMD Instinct MI300X", arch="gfx942")
+    assert find_torch_python(given, os.environ) == TorchPython(python, software, mi300x)
 
 
 def test_a_gpu_of_nvidia_is_known_by_its_compute_capability(python: Path) -> None:
     gpu = {"name": "NVIDIA H200", "major": 9, "minor": 0}
     found = find_torch_python(with_torch(python, torch("2.11.0+cu130", cuda="13.0", gpu=gpu)), os.environ)
 
-    assert found == of(python, "2.11.0+cu130", cuda="13.0", vendor="nvidia", device="NVIDIA H200", arch="sm_90")
+    assert found.software == Software(python=PYTHON, torch="2.11.0+cu130", cuda="13.0")
+    assert found.gpu == Hardware(vendor="nvidia", device="NVIDIA H200", arch="sm_90")
 
 
 def test_the_default_is_the_users_python_and_without_a_gpu_there_is_no_vendor(python: Path) -> None:
     with_torch(python, torch("2.9.1+rocm6.4", hip="6.4.43482"))
     found = find_torch_python(None, {"PATH": str(python.parent)})
-    assert found == of(python.with_name("python3"), "2.9.1+rocm6.4", hip="6.4.43482")
+    software = Software(python=PYTHON, torch="2.9.1+rocm6.4", hip="6.4.43482")
+    assert found == TorchPython(python.with_name("python3"), software)
 
 
 NO_GPUS = torch("2.9.1").replace("None is not None", "1 / 0")

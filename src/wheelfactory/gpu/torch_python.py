@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
@@ -13,6 +13,7 @@ from wheelfactory.core.cell import major_minor
 from wheelfactory.core.errors import InputError
 from wheelfactory.core.files import TOOLCHAIN_PROBE
 from wheelfactory.core.query import QueryResult, query_program
+from wheelfactory.gpu.validate.report import Hardware, Software
 
 # limit for importing torch from a cold disk and listing the GPUs
 PROBE_TIMEOUT_S = 180.0
@@ -31,19 +32,8 @@ class TorchPython:
     """A Python with torch, and the first GPU that this torch sees."""
 
     python: Path
-    version: str
-    """The Python version: ``3.12``."""
-    torch: str
-    hip: str | None
-    cuda: str | None
-    """The version that torch was built for; None if it was built for something else."""
-    triton: str | None
-    """The importable Triton version; None if Triton is missing."""
-    vendor: Literal["amd", "nvidia"] | None = None
-    device: str | None = None
-    """The name of the GPU, such as ``AMD Instinct MI300X``."""
-    arch: str | None = None
-    """``gfx942``, or ``sm_90`` for NVIDIA. Without a GPU, `vendor`, `device` and `arch` are None."""
+    software: Software
+    gpu: Hardware = field(default_factory=Hardware)
 
 
 def find_user_python(environ: Mapping[str, str]) -> str:
@@ -77,11 +67,10 @@ def find_torch_python(requested: str | None, environ: Mapping[str, str]) -> Torc
         raise InputError("cannot import torch", f"{python} ({answer.last_line})", _hint(answer))
     if answer.error:
         raise InputError("torch cannot list the GPUs", f"{python} ({answer.last_line})", _hint(answer))
-    found = {name: reported[name] for name in ("torch", "hip", "cuda", "triton")}
-    gpu = next(iter(reported.get("gpus", ())), None)
-    if gpu:
-        found |= {"vendor": "amd" if reported["hip"] else "nvidia", "device": gpu["name"], "arch": gpu["arch"]}
-    return TorchPython(Path(reported["executable"]), version, **found)
+    software = Software(python=version, **{name: reported[name] for name in ("torch", "hip", "cuda", "triton")})
+    vendor: Literal["amd", "nvidia"] = "amd" if software.hip else "nvidia"
+    gpus = [Hardware(vendor=vendor, device=gpu["name"], arch=gpu["arch"]) for gpu in reported.get("gpus", ())[:1]]
+    return TorchPython(Path(reported["executable"]), software, *gpus)
 
 
 def _hint(answer: QueryResult) -> str:
@@ -95,10 +84,11 @@ def require_non_amd_gpu(python: TorchPython, autotune: str) -> None:
 
     `autotune` is the value of `AUTOTUNE_VARIABLE`; empty if it is not set.
     """
-    if python.vendor is None:
-        raise InputError("no GPU", f"torch {python.torch} of {python.python} sees none", f"leave {_NON_AMD_GPU} out")
-    if python.vendor == "amd":
-        raise InputError("not a non-AMD GPU", python.device or "AMD", f"leave {_NON_AMD_GPU} out")
+    if python.gpu.vendor is None:
+        which = f"torch {python.software.torch} of {python.python} sees none"
+        raise InputError("no GPU", which, f"leave {_NON_AMD_GPU} out")
+    if python.gpu.vendor == "amd":
+        raise InputError("not a non-AMD GPU", python.gpu.device or "AMD", f"leave {_NON_AMD_GPU} out")
     if autotune.lower() in ("1", "true", "yes"):  # as upstream's utils.py reads it
         known = "upstream has no configurations for GPUs of other vendors"
         hint = f"unset {AUTOTUNE_VARIABLE}, or leave --autotune out"

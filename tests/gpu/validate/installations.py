@@ -12,20 +12,29 @@ from wheelfactory.core.cell import Cell
 from wheelfactory.core.label import Label
 from wheelfactory.gpu.torch_python import TorchPython
 from wheelfactory.gpu.validate.installed import InstalledDistribution, InstalledPackage
+from wheelfactory.gpu.validate.report import Hardware, Software
 
 MI300X = TorchPython(
-    python=Path("/venv/bin/python"),
-    version="3.12",
-    torch="2.13.0+rocm7.2",
-    hip="7.2.53211",
-    cuda=None,
-    triton="3.7.1",
-    vendor="amd",
-    device="AMD Instinct MI300X",
-    arch="gfx942",
+    Path("/venv/bin/python"),
+    Software(python="3.12", torch="2.13.0+rocm7.2", hip="7.2.53211", triton="3.7.1"),
+    Hardware(vendor="amd", device="AMD Instinct MI300X", arch="gfx942"),
 )
-H200 = replace(MI300X, torch="2.13.0+cu130", hip=None, cuda="13.0", vendor="nvidia", device="NVIDIA H200", arch="sm_90")
-NO_GPU = TorchPython(Path("/venv/bin/python"), "3.12", "2.13.0+cpu", hip=None, cuda=None, triton=None)
+H200 = TorchPython(
+    MI300X.python,
+    Software(python="3.12", torch="2.13.0+cu130", cuda="13.0", triton="3.7.1"),
+    Hardware(vendor="nvidia", device="NVIDIA H200", arch="sm_90"),
+)
+NO_GPU = TorchPython(MI300X.python, Software(python="3.12", torch="2.13.0+cpu"))
+
+
+def with_software(python: TorchPython, **changes: str | None) -> TorchPython:
+    """A Python with other versions."""
+    return replace(python, software=python.software.model_copy(update=changes))
+
+
+def with_arch(arch: str) -> TorchPython:
+    """A Python whose torch sees a GPU of this arch."""
+    return replace(MI300X, gpu=MI300X.gpu.model_copy(update={"arch": arch}))
 
 
 def installed(cell: Cell = TRITON, **changes: Any) -> InstalledPackage:

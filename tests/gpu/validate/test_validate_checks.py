@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Sequence
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from gpu.validate.installations import H200, MI300X, NO_GPU, fallback, installed
+from gpu.validate.installations import H200, MI300X, NO_GPU, fallback, installed, with_arch, with_software
 from numeric_reports import FILES, SITE, case, numbers
 from wheel_factory import CK, TRITON, build_record
 from wheelfactory.core.cell import Backend
@@ -59,9 +58,9 @@ def test_the_label_of_torch_names_its_rocm_for_a_ck_wheel_and_a_triton_wheel_nee
         ("2.13.0+rocm7.1", "7.2.53211", False),
         ("2.13.0+git1234567", "7.2.53211", True),
     ):
-        check = found("ROCm", ck, replace(MI300X, torch=torch, hip=hip))
+        check = found("ROCm", ck, with_software(MI300X, torch=torch, hip=hip))
         assert (check.status is Status.PASSED) == fits, check.detail
-    assert found("ROCm", installed(), replace(MI300X, torch="2.13.0+rocm7.1")).status is Status.PASSED
+    assert found("ROCm", installed(), with_software(MI300X, torch="2.13.0+rocm7.1")).status is Status.PASSED
 
 
 def test_a_mismatch_fails_its_check() -> None:
@@ -78,8 +77,8 @@ def test_a_mismatch_fails_its_check() -> None:
         ),
         ("build record", {"record": None}, MI300X, "missing or unreadable"),  # no record
         ("build record", {"record": "{}"}, MI300X, "missing or unreadable"),  # damaged record
-        ("torch", {}, replace(MI300X, torch="2.12.1+rocm7.2"), "2.12.1+rocm7.2, requires torch==2.13.*"),  # torch
-        ("arch", {}, replace(MI300X, arch="gfx1036"), "gfx1036; supported: gfx90a, gfx942"),  # arch
+        ("torch", {}, with_software(MI300X, torch="2.12.1+rocm7.2"), "2.12.1+rocm7.2, requires torch==2.13.*"),  # torch
+        ("arch", {}, with_arch("gfx1036"), "gfx1036; supported: gfx90a, gfx942"),  # arch
     ]
     for name, changes, python, detail in cases:
         check = found(name, installed(**changes), python)

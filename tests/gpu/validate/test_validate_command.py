@@ -7,13 +7,12 @@ computes for real.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from command_line import Cli
-from gpu.validate.installations import H200, MI300X, NO_GPU, fallback, installed
+from gpu.validate.installations import H200, MI300X, NO_GPU, fallback, installed, with_arch, with_software
 from numeric_reports import numbers
 from wheel_factory import CK, make_wheel
 from wheelfactory.build.environments import Environment
@@ -109,9 +108,9 @@ def test_cases_that_are_left_out_do_not_stand_for_those_that_ran(cli: Cli, machi
 
 
 def test_known_limits_of_the_arch_are_left_out_for_triton(cli: Cli, machine: Machine) -> None:
-    machine.python, machine.answer = replace(MI300X, arch="gfx1030"), numbers(gpu="gfx1030")
+    machine.python, machine.answer = with_arch("gfx1030"), numbers(gpu="gfx1030")
     cli("validate", "--cache", "cache")
-    machine.python = replace(machine.python, torch="2.9.1+rocm6.4", hip="6.4.43482")
+    machine.python = with_software(machine.python, torch="2.9.1+rocm6.4", hip="6.4.43482")
     machine.installed = installed(CK)
     cli("validate", "--cache", "cache")
     assert machine.commands == [("flash_attn", "cuda", "full", "*causal bfloat16"), ("flash_attn", "cuda", "full")]
@@ -132,7 +131,7 @@ def test_the_users_variables_reach_the_program(cli: Cli, machine: Machine, monke
 
 
 def test_a_non_amd_gpu_is_used_only_on_request(cli: Cli, machine: Machine) -> None:
-    machine.python = replace(H200, triton=None)
+    machine.python = with_software(H200, triton=None)
     done = cli("validate", "--cache", "cache")
     assert (done.code, machine.commands) == (DONE, [])
     gpu = "  not run   GPU (NVIDIA H200 is not an AMD GPU; --non-amd-gpu runs it in a test mode)"
@@ -171,7 +170,7 @@ def test_the_fallback_runs_on_any_gpu_and_on_the_cpu(
 def test_without_a_gpu_compiled_kernels_and_without_packages_the_emulator_do_not_run(
     cli: Cli, machine: Machine
 ) -> None:
-    machine.python, machine.installed = replace(NO_GPU, torch="2.9.1+cpu"), installed(CK)
+    machine.python, machine.installed = with_software(NO_GPU, torch="2.9.1+cpu"), installed(CK)
     done = cli("validate", "--cache", "cache")
     assert (done.code, machine.commands) == (DONE, [])
     assert "  not run   GPU (torch 2.9.1+cpu of /venv/bin/python sees none)" in done.out.splitlines()
@@ -183,7 +182,7 @@ def test_without_a_gpu_compiled_kernels_and_without_packages_the_emulator_do_not
 
 
 def test_without_a_gpu_or_if_asked_to_the_emulator_executes(cli: Cli, machine: Machine) -> None:
-    machine.python, machine.answer = replace(NO_GPU, triton="3.7.1"), executed("gfx942")
+    machine.python, machine.answer = with_software(NO_GPU, triton="3.7.1"), executed("gfx942")
     done = cli("validate", "--cache", "cache")
     assert done.code == DONE, done.out
     assert done.out.splitlines()[-1].startswith(

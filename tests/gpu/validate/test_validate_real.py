@@ -26,7 +26,7 @@ from wheelfactory.core.files import ROOT
 from wheelfactory.gpu.torch_python import TorchPython
 from wheelfactory.gpu.validate import compute, validate
 from wheelfactory.gpu.validate.installed import InstalledPackage, read_installed
-from wheelfactory.gpu.validate.report import Hardware, Validation
+from wheelfactory.gpu.validate.report import Hardware, Software, Validation
 from wheelfactory.verify import emulation
 from wheelfactory.verify.limits import KnownLimit
 from wheelfactory.verify.programs.attention_cases import SMALL
@@ -192,7 +192,7 @@ def test_a_wheel_that_does_not_fit_the_python_is_refused(
 ) -> None:
     """The Python is not queried for its torch, which takes seconds."""
     version = f"{sys.version_info[0]}.{sys.version_info[1]}"
-    python = TorchPython(Path(sys.executable), version, "2.9.1", hip=None, cuda=None, triton=None)
+    python = TorchPython(Path(sys.executable), Software(python=version, torch="2.9.1"))
     monkeypatch.setattr(validate, "find_torch_python", lambda given, environ: python)
     wheel = finished_wheel(tmp_path, CK, tags="cp27-cp27mu-manylinux_2_28_x86_64")
     done = cli("validate", wheel, "--cache", tmp_path / "cache")

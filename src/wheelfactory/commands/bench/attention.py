@@ -88,7 +88,7 @@ def _implementations(config: AttentionConfig) -> tuple[str, ...]:
 
 
 def _config(options: argparse.Namespace, python: TorchPython) -> AttentionConfig:
-    if options.seqlens is None and not python.device:
+    if options.seqlens is None and not python.gpu.device:
         hint = "choose shorter lengths for the CPU: `wheelfactory bench attention --seqlens 128,256,512`"
         raise InputError("the default sequence lengths need a GPU", f"the torch of {python.python} has none", hint)
     given = {name: getattr(options, name) for name in ("heads", "head_dim", "dtype", "causal", "preset")}

@@ -14,7 +14,6 @@ from wheelfactory.gpu.bench.compare import compare_training, require_common_impl
 from wheelfactory.gpu.bench.measure import PRESET_FIELDS, PRESETS, TRAINING_IMPLEMENTATIONS, measure_training
 from wheelfactory.gpu.bench.reports import TrainingConfig, read_training_report
 from wheelfactory.gpu.torch_python import TorchPython, find_torch_python, require_non_amd_gpu
-from wheelfactory.gpu.validate.report import as_hardware
 
 _BACKENDS = ("ck", "triton")
 _MEANINGS = {
@@ -63,7 +62,7 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
         require_non_amd_gpu(python, "true" if options.autotune else "")
     config = _config(options, python)
     if old:
-        require_comparable(str(options.compare), old, config, as_hardware(python))
+        require_comparable(str(options.compare), old, config, python.gpu)
         require_common_implementation(old, options.implementations)
     with Steps(len(options.implementations)) as steps:
         report = measure_training(
@@ -86,7 +85,7 @@ def _preset(options: argparse.Namespace, python: TorchPython) -> str | None:
     missing = [_option(name) for name in PRESET_FIELDS if getattr(options, name) is None]
     if not missing:
         return None
-    if not python.device:
+    if not python.gpu.device:
         example = " ".join(f"{_option(name)} {size}" for name, size in zip(PRESET_FIELDS, _SMALL, strict=True))
         which = f"the torch of {python.python} has none, and these sizes are missing: {', '.join(missing)}"
         hint = f"set all of them: wheelfactory bench training --implementations fallback,sdpa {example}"

@@ -29,7 +29,6 @@ from wheelfactory.gpu.bench.reports import (
     percentiles,
 )
 from wheelfactory.gpu.torch_python import AUTOTUNE_VARIABLE, TorchPython
-from wheelfactory.gpu.validate.report import as_hardware, as_software
 from wheelfactory.verify.accuracy import AITER_TOLERANCE, TOLERANCES
 
 PROGRAMS = Path(__file__).with_name("programs")
@@ -190,7 +189,7 @@ def _run_program(
     program: str, name: str, config: AttentionConfig | TrainingConfig, python: TorchPython, environ: Mapping[str, str]
 ) -> Answer:
     """Run a program for one implementation."""
-    device = "cuda" if python.device else "cpu"  # torch calls AMD GPUs cuda too
+    device = "cuda" if python.gpu.device else "cpu"  # torch calls AMD GPUs cuda too
     arguments = [name, device, str(FALLBACK_SOURCES / "src"), config.model_dump_json()]
     done = run([python.python, "-I", "-B", PROGRAMS / program, *arguments], environ=environ)
     for line in reversed(done.stdout.splitlines()):  # other lines come from libraries
@@ -207,8 +206,8 @@ def _report_header(
     return {
         "factory": factory_version(),
         "time": datetime.now(timezone.utc).replace(microsecond=0),
-        "hardware": as_hardware(python),
-        "software": as_software(python),
+        "hardware": python.gpu,
+        "software": python.software,
         "dropped_launch_options": tuple(sorted(dropped)) if config.foreign_gpu else None,
         "config": config,
     }

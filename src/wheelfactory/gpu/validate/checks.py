@@ -15,7 +15,7 @@ from wheelfactory.core.label import name_aiter
 from wheelfactory.core.torch_build import rocm_of_torch
 from wheelfactory.gpu.torch_python import TorchPython
 from wheelfactory.gpu.validate.installed import InstalledPackage
-from wheelfactory.gpu.validate.report import ResultError, ValidationCase, ValidationCheck
+from wheelfactory.gpu.validate.report import Hardware, ResultError, Software, ValidationCase, ValidationCheck
 from wheelfactory.verify import accuracy
 from wheelfactory.verify.accuracy import (
     AITER_TOLERANCE,
@@ -39,14 +39,15 @@ def check_installed(
     installed: InstalledPackage, python: TorchPython | None, *, non_amd_gpu: bool
 ) -> Iterator[ValidationCheck]:
     """Check that the installed files are intact and fit `python`; None if a stand-in torch computed."""
+    software = python.software if python else None
     yield made_check("files", *_files(installed))
     if not installed.is_fallback:
         yield made_check("build record", *_record(installed))
-    yield made_check("torch", *_torch(installed, python))
+    yield made_check("torch", *_torch(installed, software))
     if not installed.is_fallback:
         not_amd = None, "not an AMD GPU"
-        yield made_check("ROCm", *(not_amd if non_amd_gpu else _rocm(installed, python)))
-        yield made_check("arch", *(not_amd if non_amd_gpu else _arch(installed, python)))
+        yield made_check("ROCm", *(not_amd if non_amd_gpu else _rocm(installed, software)))
+        yield made_check("arch", *(not_amd if non_amd_gpu else _arch(installed, python.gpu if python else None)))
 
 
 def check_calls(
@@ -87,33 +88,33 @@ def _record(installed: InstalledPackage) -> Found:
     return True, record.cell
 
 
-def _torch(installed: InstalledPackage, python: TorchPython | None) -> Found:
+def _torch(installed: InstalledPackage, software: Software | None) -> Found:
     wanted = installed.torch
-    if python is None:
+    if software is None:
         return None, "a stand-in torch computed"
     if wanted is None:
         return None, "the package requires none"
-    return wanted.specifier.contains(python.torch, prereleases=True), f"{python.torch}, requires {wanted}"
+    return wanted.specifier.contains(software.torch, prereleases=True), f"{software.torch}, requires {wanted}"
 
 
-def _rocm(installed: InstalledPackage, python: TorchPython | None) -> Found:
+def _rocm(installed: InstalledPackage, software: Software | None) -> Found:
     if installed.label is None:
         return None, "the version has no label"
-    if python is None or python.hip is None:
+    if software is None or software.hip is None:
         return None, "torch is not built for ROCm"
     label = installed.label
     # one Triton wheel serves every ROCm
-    fits = label.backend is Backend.TRITON or rocm_of_torch(python.torch, python.hip) == label.rocm
-    return fits, f"torch {python.torch} has HIP {python.hip}, the label requires ROCm {label.rocm_version}"
+    fits = label.backend is Backend.TRITON or rocm_of_torch(software.torch, software.hip) == label.rocm
+    return fits, f"torch {software.torch} has HIP {software.hip}, the label requires ROCm {label.rocm_version}"
 
 
-def _arch(installed: InstalledPackage, python: TorchPython | None) -> Found:
+def _arch(installed: InstalledPackage, gpu: Hardware | None) -> Found:
     archs = installed.record.offload_archs if installed.record else ()
-    if python is None or python.vendor != "amd":
+    if gpu is None or gpu.vendor != "amd":
         return None, "torch sees no AMD GPU"
     if not archs:
         return None, "no build record lists the supported archs"
-    return python.arch in archs, f"{python.arch}; supported: {', '.join(archs)}"
+    return gpu.arch in archs, f"{gpu.arch}; supported: {', '.join(archs)}"
 
 
 def _backend(installed: InstalledPackage, numbers: NumericReport) -> Found:

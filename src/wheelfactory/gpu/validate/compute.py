@@ -18,8 +18,6 @@ from wheelfactory.gpu.validate.report import (
     Software,
     ValidationCase,
     ValidationCheck,
-    as_hardware,
-    as_software,
 )
 from wheelfactory.matrix.expand import expand
 from wheelfactory.matrix.facts import Context
@@ -101,9 +99,9 @@ def compute_cases(installed: InstalledPackage, place: ValidationContext) -> Comp
     if installed.is_fallback:
         logger.info("no GPU can be used: computing every case on the CPU, about a minute")
         answer = _ask(place, NumericReport, NUMBERS_PROGRAM, FALLBACK_TOLERANCE.module, "cpu", "full")
-        return _computed(as_software(place.python), (check,), answer, (), (), "on the CPU")
+        return _computed(place.python.software, (check,), answer, (), (), "on the CPU")
     if installed.backend is Backend.CK:
-        return ComputeResult(as_software(place.python), (check,))
+        return ComputeResult(place.python.software, (check,))
     if place.wheel:
         return _with_stand_in(place.wheel, installed, place, check)
     return _on_emulator(installed, place, check)
@@ -117,50 +115,49 @@ def _require_triton(installed: InstalledPackage, device: str, option: str, of_fa
 
 
 def _why_not_on_gpu(installed: InstalledPackage, place: ValidationContext) -> str:
-    python = place.python
-    if python.vendor is None:
-        return f"torch {python.torch} of {python.python} sees none"
-    if python.vendor == "amd" or installed.is_fallback or place.non_amd_gpu:
+    python, gpu = place.python, place.python.gpu
+    if gpu.vendor is None:
+        return f"torch {python.software.torch} of {python.python} sees none"
+    if gpu.vendor == "amd" or installed.is_fallback or place.non_amd_gpu:
         return ""
     hint = "; --non-amd-gpu runs it in a test mode" if installed.backend is Backend.TRITON else ""
-    return f"{python.device} is not an AMD GPU{hint}"
+    return f"{gpu.device} is not an AMD GPU{hint}"
 
 
 def _on_gpu(installed: InstalledPackage, place: ValidationContext) -> ComputeResult:
-    python = place.python
-    logger.info("computing on %s: compiling kernels takes a while", python.device)
-    limits = _limits(installed, python)
+    gpu, software = place.python.gpu, place.python.software
+    logger.info("computing on %s: compiling kernels takes a while", gpu.device)
+    limits = _limits(installed, gpu.arch, software.triton)
     module = FALLBACK_TOLERANCE.module if installed.is_fallback else "flash_attn"
     options = ("--non-amd-gpu",) if place.non_amd_gpu else ()
     answer = _ask(
         place, NumericReport, NUMBERS_PROGRAM, module, "cuda", "full", *options, *(limit.argument for limit in limits)
     )
     # variables such as HIP_VISIBLE_DEVICES are not all passed on, so the program can see another GPU than the user
-    here = f"{python.device} ({python.arch})"
+    here = gpu.text("no GPU")
     if isinstance(answer, str):
         check = made_check("GPU", None, f"{here}: the program ended before it reported its GPU")
     else:
-        right = answer.gpu == python.arch
+        right = answer.gpu == gpu.arch
         check = made_check("GPU", right, here if right else f"computed on {answer.gpu or 'none'} instead of {here}")
-    return _computed(
-        as_software(python), (check,), answer, limits, _refused(installed), f"on {python.device}", as_hardware(python)
-    )
+    return _computed(software, (check,), answer, limits, _refused(installed), f"on {gpu.device}", gpu)
 
 
 def _on_emulator(installed: InstalledPackage, place: ValidationContext, check: ValidationCheck) -> ComputeResult:
     """Execute the kernels that the user's Triton compiles."""
     python, arch = place.python, place.emulated_arch or DEFAULT_ARCH
-    missing = [name for name, there in (("Triton", python.triton), ("numpy", installed.has_numpy)) if not there]
-    if python.triton is None or missing:
+    software = python.software
+    missing = [name for name, there in (("Triton", software.triton), ("numpy", installed.has_numpy)) if not there]
+    if software.triton is None or missing:
         why = f"{python.python} has no {' and no '.join(missing)}, which the emulator needs"
-        return ComputeResult(as_software(python), (check, made_check("emulation", None, why)))
-    triton = public_version(python.triton)
+        return ComputeResult(software, (check, made_check("emulation", None, why)))
+    triton = public_version(software.triton)
     logger.info("executing with Triton %s on an emulator of %s, a minute or two", triton, arch)
-    limits = find_limits(public_version(installed.distribution.version), triton, arch)
+    limits = _limits(installed, arch, software.triton)
     variables = linker_environ(place.scratch, place.context.cache) if needs_linker(triton) else {}
     arguments = (arch, "first", "--order", "reversed", *(limit.argument for limit in limits))
     answer = _ask(place, EmulationReport, EXECUTE, *arguments, **variables)
-    return _executed(as_software(python), check, answer, limits, _refused(installed), arch)
+    return _executed(software, check, answer, limits, _refused(installed), arch)
 
 
 def _with_stand_in(
@@ -173,7 +170,7 @@ def _with_stand_in(
             raise InputError("no build record", wheel.path.name, "it names the Triton that compiles the kernels")
         cell = require_in_matrix(expand(place.context.matrix), Cell.parse(installed.record.cell))
     except InputError as error:
-        return ComputeResult(as_software(place.python), (check, made_check("emulation", None, str(error))))
+        return ComputeResult(place.python.software, (check, made_check("emulation", None, str(error))))
     subject = Subject(wheel, place.context, record=installed.record, cell=cell)
     message = "executing with Triton %s on an emulator of %s, about %d min on an idle machine, kept for the next time"
     logger.info(message, subject.triton, arch, predict_minutes(subject, 1))
@@ -211,10 +208,10 @@ def _ask(
     return run_program((program, *arguments), kind, place.runner, environ, scratch=place.scratch, timeout=TIMEOUT)
 
 
-def _limits(installed: InstalledPackage, python: TorchPython) -> tuple[KnownLimit, ...]:
-    if installed.backend is not Backend.TRITON or python.triton is None:
+def _limits(installed: InstalledPackage, arch: str | None, triton: str | None) -> tuple[KnownLimit, ...]:
+    if installed.backend is not Backend.TRITON or triton is None:
         return ()
-    return find_limits(public_version(installed.distribution.version), public_version(python.triton), python.arch)
+    return find_limits(public_version(installed.distribution.version), public_version(triton), arch)
 
 
 def _refused(installed: InstalledPackage) -> Collection[str] | None:

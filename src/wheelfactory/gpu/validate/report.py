@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from pydantic import AwareDatetime, Field
 
@@ -11,9 +11,6 @@ from wheelfactory.core.errors import InputError
 from wheelfactory.core.files import read_file
 from wheelfactory.core.models import FrozenModel, parse_model
 from wheelfactory.verify.result import Status
-
-if TYPE_CHECKING:
-    from wheelfactory.gpu.torch_python import TorchPython  # importing it at run time would make reading a report slow
 
 VALIDATION_FORMAT: Literal["wheelfactory-validation/1"] = "wheelfactory-validation/1"
 """The `format` key of the file. Reports of this number exist outside: a changed key needs a new number."""
@@ -66,16 +63,6 @@ class Software(FrozenModel):
         """The versions of HIP, CUDA and Triton that are present, such as ``HIP 6.4.43482``."""
         found = {"HIP": self.hip, "CUDA": self.cuda, "Triton": self.triton}
         return [f"{name} {version}" for name, version in found.items() if version]
-
-
-def as_hardware(python: TorchPython) -> Hardware:
-    """The GPU that this Python's torch computes on."""
-    return Hardware(vendor=python.vendor, device=python.device, arch=python.arch)
-
-
-def as_software(python: TorchPython) -> Software:
-    """The versions that a program finds in this Python."""
-    return Software(python=python.version, torch=python.torch, hip=python.hip, cuda=python.cuda, triton=python.triton)
 
 
 class ValidationCheck(FrozenModel):

@@ -108,7 +108,7 @@ def _open_interpreter(
     if wheel is None:
         yield python.python
         return
-    base = find_base(python.python, python.version, environ)
+    base = find_base(python.python, python.software.python, environ)
     with ExitStack() as stack:
         try:
             environment = stack.enter_context(open_wheel_environment(cache, base, wheel.path, *kernels))
