@@ -51,12 +51,9 @@ CHECKED_COMPILED = Path(corrections.__file__).with_name("checked_compiled.py")
 OLDER, PREVIEW = "fa2.7.4.post1-rocm7.2-torch2.13.0-py3-triton", "fa2.8.4+git4a948e9-rocm7.2-torch2.13.0-py3-triton"
 """Cells with other kernels than 2.8.3; 2.8.3 to 2.8.3.post2 have the same."""
 
-ALIKE = (
-    *("causal *", "wide *", "packed causal *", "packed float16", "uneven causal *"),
-    "packed with empty sequences causal bfloat16",
-)
-"""Patterns of cases without options that other cases stand for: their kernels differ in constants. The gate runs them.
-"""
+ALIKE = ("causal *", "wide *", "packed causal *", "packed float16", "uneven causal *", "* bfloat16")
+"""Patterns of cases without options that other cases stand for: their kernels differ in constants or in the dtype. The
+gate runs them."""
 
 ARCH = FEW_ARCHS[0]
 """The arch for which the gate runs every case."""
