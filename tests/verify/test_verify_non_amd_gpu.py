@@ -98,7 +98,7 @@ print(json.dumps({{"before": before, "at first": at_first, "line": line, **after
 @pytest.fixture(scope="module")
 def outcome(cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
     folder = tmp_path_factory.mktemp("non_amd")
-    torch, triton = make_build_environment(cache), make_triton_environment(cache, "3.6.0")
+    torch, triton = make_build_environment(cache), make_triton_environment(cache, "3.7.1")
     layers = [torch.site_packages, triton.site_packages]
     environment = make_layered_environment(folder / "env", torch.python, torch.version, layers)
     program = folder / "program.py"
