@@ -132,28 +132,14 @@ def _schema() -> Any:
     return Matrix.model_json_schema(by_alias=True)
 
 
-def _check_duplicates(matrix: Matrix) -> Iterator[tuple[KeyPath, str, str]]:
-    """Find two spellings of one version, such as 6.2 and 6.2.0, and what was copied from another entry."""
-    for relation, entries in _unique_values(matrix):
-        first: dict[object, str] = {}
-        for place, name, value in entries:
-            other = first.setdefault(value, name)
-            if other is not name:
-                yield place, f"{name} {relation} {other}", "keep one of them, or correct this one"
-
-
-def _unique_values(matrix: Matrix) -> Iterator[tuple[str, list[tuple[KeyPath, str, object]]]]:
-    """Yield groups of values that differ from each other: what an equal one is, and their places, names and values."""
+def _check_duplicate_versions(matrix: Matrix) -> Iterator[tuple[KeyPath, str, str]]:
+    """Find two spellings of one version, such as 6.2 and 6.2.0."""
     for axis, versions in (("flash-attn", matrix.flash_attn), ("torch", matrix.torch), ("rocm", matrix.rocm)):
-        yield "is the same version as", [((axis, text, KEY), text, Version(text)) for text in versions]
-    sdists = {version: release.sdist for version, release in matrix.flash_attn.items() if release.sdist}
-    yield (
-        "has the sha256 of",
-        [(("flash-attn", version, "sdist", "sha256"), sdist.file, sdist.sha256) for version, sdist in sdists.items()],
-    )
-    for rocm, entry in matrix.rocm.items():
-        tags = enumerate(image.tag for image in entry.images)
-        yield "has the tag of", [(("rocm", rocm, "images", at, "tag"), f"image {at + 1}", tag) for at, tag in tags]
+        first: dict[Version, str] = {}
+        for text in versions:
+            other = first.setdefault(Version(text), text)
+            if other is not text:
+                yield (axis, text, KEY), f"{text} is the same version as {other}", "keep one of them"
 
 
 def _check_previews(matrix: Matrix) -> Iterator[tuple[KeyPath, str, str]]:
@@ -232,6 +218,8 @@ def _check_copied_rocms(matrix: Matrix) -> Iterator[tuple[KeyPath, str, str]]:
             yield ("rocm", version, "index"), f"this is the index of ROCm {named[1]}", f"write that of ROCm {version}"
         for position, image in enumerate(rocm.images):
             place, tag = ("rocm", version, "images", position), parse_tag(image.tag.rpartition(":")[2])
+            if image.tag in [other.tag for other in rocm.images[:position]]:
+                yield (*place, "tag"), f"{image.tag} is listed twice", "remove one of them"
             if tag and tag.rocm[:2] != major_minor(version):
                 yield (*place, "tag"), f"{tag.text} is not of ROCm {version}", "name an image of this ROCm"
             fields = {"distribution": image.distribution, "python": f"py{image.python}", "torch": image.torch}
@@ -270,7 +258,7 @@ def _check_exclusions(matrix: Matrix) -> Iterator[tuple[KeyPath, str, str]]:
 
 
 _CHECKS = (
-    *(_check_duplicates, _check_previews, _check_file_names, _check_filters, _check_aiter, _check_size),
+    *(_check_duplicate_versions, _check_previews, _check_file_names, _check_filters, _check_aiter, _check_size),
     *(_check_torch_entries, _check_copied_rocms, _check_archs, _check_exclusions),
 )
 """What no field shows by itself: each check yields the place, the mistake and the hint."""
