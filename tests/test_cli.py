@@ -67,6 +67,9 @@ MISTAKES = (
     mistake("make", error="bad arguments: argument COMMAND: invalid choice: 'make'", hint="--help"),
     mistake("doctr", error="bad arguments: ", hint="did you mean doctor? run `wheelfactory --help`"),
     mistake("run", "--quik=1", error="bad arguments: unrecognized arguments: --quik=1", hint="did you mean --quick? "),
+    mistake(
+        "publish", "new", "--stage", "a.whl", error="bad arguments: unrecognized arguments: a.whl", hint="move the opt"
+    ),
     mistake("bench", "trnd", error="bad arguments: ", hint="did you mean trend? run `wheelfactory bench --help`"),
     mistake("ci", error="bad arguments: the following arguments are required: COMMAND", hint="ci --help"),
     mistake("jobs", error="bad arguments: argument COMMAND: invalid choice: 'jobs'", hint="--help"),

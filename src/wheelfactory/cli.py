@@ -154,6 +154,8 @@ class _Parser(argparse.ArgumentParser):
         wrong = re.search(r"invalid choice: '(?P<choice>[^']+)'|unrecognized arguments: (?P<option>[^\s=]+)", message)
         near = get_close_matches(wrong["choice"] or wrong["option"], [*self.names()], 1) if wrong else []
         meant = "".join(f"did you mean {name}? " for name in near)
+        if wrong and wrong["option"] and wrong["option"][0] != "-":  # argparse takes all names at the first of them
+            meant = "omit it, or move the options before or behind all names; "
         raise InputError("bad arguments", message, f"{meant}run `{self.prog} --help`")
 
     def names(self) -> Iterator[str]:

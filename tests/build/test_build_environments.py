@@ -19,7 +19,6 @@ from wheelfactory.build.environments import (
     Base,
     Environment,
     build_requirements,
-    cached_wheel,
     clean_environ,
     cpu_torch_options,
     cpu_torch_requirement,
@@ -167,14 +166,6 @@ CHANGES_A_BUILD = (
     *("PYTHONPATH", "PYTHONHOME", "MAX_JOBS", "BUILD_TRITON_BACKEND"),
 )
 NEEDED = ("PATH", "HOME", "ROCM_PATH", "HTTPS_PROXY", "PIP_INDEX_URL", "TMPDIR", "LD_LIBRARY_PATH")
-
-
-def test_a_truncated_wheel_in_the_cache_is_built_again(tmp_path: Path) -> None:
-    made = make_wheel(tmp_path / "made")
-    kept = cached_wheel(tmp_path / "folder", tmp_path, lambda _: made)
-    for length in (0, 1000, made.stat().st_size - 1):
-        kept.write_bytes(made.read_bytes()[:length])
-        assert cached_wheel(tmp_path / "folder", tmp_path, lambda _: made).read_bytes() == made.read_bytes()
 
 
 def test_variables_that_change_a_build_are_removed_and_needed_ones_stay() -> None:

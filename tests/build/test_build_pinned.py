@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from rocm_machine import make_machine
-from wheel_factory import MATRIX, keep_plain, small_machine
+from wheel_factory import MATRIX, keep_plain, make_wheel, small_machine
+from wheelfactory.build.environments import cached_wheel
 from wheelfactory.build.pinned import make_plain_wheel, pin_release
 from wheelfactory.core.errors import BuildError
 from wheelfactory.matrix.facts import Matrix
@@ -36,6 +37,14 @@ def nothing_built(cache: Path, folder: Path) -> Path:
     own = make_machine(folder / "own", cache, {}).cache
     (own / "plain").unlink()
     return own
+
+
+def test_a_truncated_wheel_in_the_cache_is_built_again(tmp_path: Path) -> None:
+    made = make_wheel(tmp_path / "made")
+    kept = cached_wheel(tmp_path / "folder", tmp_path, lambda _: made)
+    for length in (0, 1000, made.stat().st_size - 1):
+        kept.write_bytes(made.read_bytes()[:length])
+        assert cached_wheel(tmp_path / "folder", tmp_path, lambda _: made).read_bytes() == made.read_bytes()
 
 
 @pytest.mark.slow

@@ -50,7 +50,7 @@ def refused(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Refuse
         (FAILED, f"kernels {SET} --download .", f": kernels-{SET}-", "--shard"),
         (BAD_INPUT, f"kernels {SET} --download release", "no such directory: release", ""),
         (BUILD_FAILED, f"kernels {SET}", "CK kernels need hipcc", ""),
-        (BAD_INPUT, f"build {CELL} --kernels matrix.yaml", "not a directory", ""),
+        (BAD_INPUT, f"build {CELL} --kernels archives", "no such directory: archives", ""),
     ],
     ids=["unknown", "never uploaded", "no such release", "no ROCm", "archives in no folder"],
 )

@@ -8,7 +8,7 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 from wheelfactory.build.executor import Executor, LocalExecutor
-from wheelfactory.commands.options import add_option, add_shared, as_directory, print_messages
+from wheelfactory.commands.options import add_option, add_shared, print_messages
 from wheelfactory.core.cell import Backend, Cell
 from wheelfactory.core.errors import BuildError, InputError
 from wheelfactory.core.progress import log_to_stderr
@@ -34,8 +34,11 @@ def read_scope(options: argparse.Namespace, environ: Mapping[str, str], started:
 
 
 def read_archives(options: argparse.Namespace) -> Path | None:
-    """Return the folder of ``--kernels``, or None."""
-    return as_directory(options.kernels) if options.kernels else None
+    """Return the folder of ``--kernels``, or None. Raises `InputError` if it is missing: without it, compiles begin."""
+    archives: Path | None = options.kernels
+    if archives and not archives.is_dir():
+        raise InputError("no such directory", str(archives), "name the one that holds the kernel archives")
+    return archives and archives.absolute()
 
 
 def add_remote(parser: argparse.ArgumentParser, *, publishes: bool = False) -> None:

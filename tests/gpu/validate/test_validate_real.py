@@ -200,7 +200,7 @@ def test_a_wheel_that_does_not_fit_the_python_is_refused(
     done = cli("validate", wheel, "--cache", tmp_path / "cache")
     assert done.code == BAD_INPUT
     assert f"cannot install the wheel: {wheel.name} for {sys.executable}" in done.err
-    assert "hint: use --python to name a Python that matches the wheel" in done.err
+    assert "name a Python that matches the wheel, on a system with glibc 2.28 or newer\n" in done.err
 
 
 def read(python: Environment) -> InstalledPackage:
