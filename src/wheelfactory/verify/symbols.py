@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from functools import cache
 from pathlib import Path
 
+from auditwheel.architecture import Architecture
+from auditwheel.libc import Libc
+from auditwheel.policy import WheelPolicies
 from packaging.version import Version
 
 from wheelfactory.core.cell import Cell, major_minor
@@ -23,19 +27,6 @@ from wheelfactory.wheel.repair import SYSTEM_LIBRARIES
 
 # what a CK extension needs of torch. Source: its cpp_extension.py for HIP, and extensions that it linked
 _TORCH = ("libc10.so", "libc10_hip.so", "libtorch.so", "libtorch_cpu.so", "libtorch_hip.so", "libtorch_python.so")
-# the newest symbols of libstdc++ on systems with a glibc or a newer one. Source: the policies of auditwheel
-_GLIBCXX = {
-    "0": "3.4",
-    "2.5": "3.4.8",
-    "2.12": "3.4.13",
-    "2.17": "3.4.19",
-    "2.24": "3.4.22",
-    "2.27": "3.4.24",
-    "2.31": "3.4.28",
-    "2.34": "3.4.29",
-    "2.35": "3.4.30",
-    "2.39": "3.4.33",
-}
 _LOADER = "ld-linux-x86-64.so.2"
 _RUNPATH = re.compile(r"\$ORIGIN(/[A-Za-z0-9_+-][A-Za-z0-9._+-]*)*")
 
@@ -140,11 +131,19 @@ def check_linking(subject: Subject) -> GateResult:
 
 
 def _version_findings(elf: ElfFile, glibc: Version) -> Iterator[Finding]:
-    glibcxx = Version([newest for oldest, newest in _GLIBCXX.items() if Version(oldest) <= glibc][-1])
-    for library, allowed, found in (("glibc", glibc, elf.glibc), ("GLIBCXX", glibcxx, elf.glibcxx)):
+    for library, allowed, found in (("glibc", glibc, elf.glibc), ("GLIBCXX", _newest_glibcxx(glibc), elf.glibcxx)):
         if found and found > allowed:
             remedy = "run `wheelfactory repair` on the raw wheel: the tag includes systems that cannot load it"
             yield Finding(elf.name, f"symbols of {library} {allowed}", f"{library} {found}", remedy)
+
+
+@cache
+def _newest_glibcxx(glibc: Version) -> Version:
+    """The newest symbols of libstdc++ on systems with this glibc. Source: the policies of auditwheel."""
+    policies = [policy for policy in WheelPolicies(libc=Libc.GLIBC, arch=Architecture.x86_64) if policy.symbol_versions]
+    # their names are manylinux_2_17_x86_64 and the like
+    older = (one for one in policies if Version(".".join(one.name.split("_")[1:3])) <= glibc)
+    return max((Version(symbol) for one in older for symbol in one.symbol_versions["GLIBCXX"]), default=Version("3.4"))
 
 
 def hip_library(rocm: str) -> str:
