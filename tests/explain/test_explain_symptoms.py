@@ -192,6 +192,8 @@ import | flash-attn of another release | the release that the program needs
 import | aiter does not fit | up to 2.8.3
     {CALL}ModuleNotFoundError: No module named 'aiter'
     ImportError: aiter is not installed on AMD ROCm platform.
+import | a file hides the package | a file triton.py
+    ModuleNotFoundError: No module named 'triton.language'; 'triton' is not a package
 import | requirement is missing | needs einops | {CALL}ModuleNotFoundError: No module named 'einops'
 import | damaged file | df -h | ImportError: /v/flash_attn_2_cuda.so: file too short
 import | torch is too old | the wheel for this torch

@@ -112,6 +112,11 @@ def test_each_implementation_is_followed_from_report_to_report_whatever_their_or
     ]
 
 
+def test_a_trend_of_reports_without_a_measurement_is_refused() -> None:
+    with pytest.raises(InputError, match=r"no measurement to compare: a\.json"):
+        trend_points({"a.json": training_report(not_trained("ck"))})
+
+
 def test_the_table_and_the_plot_are_made(cli: Cli, tmp_path: Path) -> None:
     new = written(tmp_path / "new.json", training_report(trained("triton", 110.0), day=21))
     old = written(tmp_path / "old.json", training_report(trained("triton", 100.0), day=20))

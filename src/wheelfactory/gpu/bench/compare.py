@@ -98,7 +98,7 @@ def _changes(old: TrainingResult, new: TrainingResult, threshold: float) -> Iter
 def trend_points(reports: Mapping[str, TrainingReport]) -> tuple[TrendPoint, ...]:
     """The measured points of every implementation, ordered by time. The keys of `reports` appear in errors.
 
-    Raises `InputError` unless all reports have one configuration and one hardware.
+    Raises `InputError` unless all reports have one configuration and one hardware, and one has a measurement.
     """
     ordered = sorted(reports.items(), key=lambda item: item[1].time)
     newest = ordered[-1][1]
@@ -113,4 +113,6 @@ def trend_points(reports: Mapping[str, TrainingReport]) -> tuple[TrendPoint, ...
                 percent = (step - last[name]) / last[name] * 100 if name in last else None
                 points.append(TrendPoint(report, result, step, percent))
                 last[name] = step
+    if not points:
+        raise InputError("no measurement to compare", ", ".join(reports), "name a report with a median step time")
     return tuple(points)
