@@ -57,8 +57,8 @@ def test_each_defect_of_a_site_is_one_line_and_another_wheel_passes(cli: Cli, re
     tampered, lost, broken = (file_of(release, cell) for cell in (TAMPERED, LOST, BROKEN))
     failed = [line.removeprefix("failed: ") for line in lines if line.startswith("failed: ")]
     steps = [(name, step) for name, step, *_ in (line.split(": ") for line in failed)]
-    assert steps[:2] == [(site.url, "files")] * 2
-    assert sorted(steps[2:]) == sorted(
+    assert steps[:3] == [(site.url, "files"), (site.url, "files"), (site.url, "cells")]
+    assert sorted(steps[3:]) == sorted(
         [(name, f"install with {tool}") for name in (tampered, lost) for tool in ("pip", "uv")]
         + [(broken, f"import after {tool}") for tool in ("pip", "uv")]
     )
@@ -66,8 +66,9 @@ def test_each_defect_of_a_site_is_one_line_and_another_wheel_passes(cli: Cli, re
     assert "DO NOT MATCH THE HASHES" in reasons[tampered, "install with pip"]
     assert "Hash mismatch" in reasons[tampered, "install with uv"]
     assert all("404" in reasons[lost, f"install with {tool}"] for tool in ("pip", "uv"))
+    assert f"{LOST}: expected a wheel, found {lost}, yanked: its file was deleted" in reasons[site.url, "cells"]
     assert "found ImportError: undefined symbol: _ZN3c10 (" in reasons[broken, "import after uv"]
-    assert lines[0] == f"{site.url}: drift, 8 failures; 4 wheels in the sample"
+    assert lines[0] == f"{site.url}: drift, 9 failures; 4 wheels in the sample"
     fallback = shown.out[shown.out.index(f"\n{FALLBACK_FILE} (ROCm 7.2, ") :].partition("\n\n")[0]
     assert fallback.count("  passed   ") == 9
     unsigned = f"{site.url} is no site of a GitHub repository, which has no attestations"
