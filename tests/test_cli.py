@@ -123,7 +123,6 @@ MISTAKES = (
     mistake("run", "--cache", "a-file", error="not a directory: a-file", hint="name one"),
     mistake("build", CELL, "--dest", "a-file", error="not a directory", hint="name one"),
     mistake("publish", "a-loop", "a.whl", error="not a directory: a-loop", hint="name one"),
-    mistake("publish", "new", "a.whl", "--tag", "v1", error="bad arguments: --tag with the direc", hint="omit --tag"),
     mistake("publish", "new", "a.txt", error="no such file: a.txt", hint="name a wheel"),
     mistake("inspect", ".", error="a folder, not a file: ", hint="give a wheel file"),
 )

@@ -133,8 +133,6 @@ def _require_one_action(options: argparse.Namespace, publisher: Publisher) -> No
         raise InputError("bad arguments", "--checksums without --stage", "add --stage: a later job attests the wheels")
     if not isinstance(publisher, DirectoryPublisher) and options.tag is None:
         raise InputError("no release tag", target, "add --tag TAG; to yank or add evidence, use a new tag")
-    if isinstance(publisher, DirectoryPublisher) and options.tag is not None:
-        raise InputError("bad arguments", f"--tag with the directory {target}", "omit --tag: only GitHub has releases")
     if changes:
         require_target(target)
 
