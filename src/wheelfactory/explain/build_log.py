@@ -168,7 +168,7 @@ class _Reader:
                 raise InputError("empty log", name, "pass the output of the build: stdout and stderr together")
             hint = "pass the output of a build (pip install -v), an installer, an import, a GPU or a container"
             which = f"{name} ({count_text(self.lines, 'line')})"
-            raise InputError("no known error about flash-attn in this text", which, hint)
+            raise InputError("not a known error about flash-attn", which, hint)
         return BuildLog(
             kind=kind,
             state=state or COMMAND,
