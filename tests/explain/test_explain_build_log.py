@@ -141,8 +141,8 @@ def test_what_this_program_says_every_half_minute_without_a_terminal_is_progress
         ("", "empty log: build.log"),
         ("\n \r\n", "empty log: build.log"),
         ("hello\nworld\n", "not a known error about flash-attn: build.log"),
-        ("[1/6] download\n[2/6] unpack\n", r"in this text: build.log \(2 lines\)"),
-        ("[1/6] download\n", r"in this text: build.log \(1 line\)"),
+        ("[1/6] download\n[2/6] unpack\n", r"about flash-attn: build.log \(2 lines\)"),
+        ("[1/6] download\n", r"about flash-attn: build.log \(1 line\)"),
     ],
     ids=["nothing", "blank", "another", "numbered steps", "one step"],
 )
