@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import subprocess
 import time
@@ -110,9 +111,21 @@ def test_a_driver_whose_compiler_was_killed_is_recognized_by_the_kernels_count(
     assert ended.code == 0
 
 
-def test_a_compile_killed_while_alone_ends_the_build_with_its_name(tmp_path: Path, compile_all: CompileAll) -> None:
+def test_kills_of_other_programs_on_the_machine_do_not_turn_an_error_into_a_lack_of_memory(
+    compile_all: CompileAll, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(host, "out_of_memory_kills", itertools.count().__next__)
+    (ended,) = compile_all(["echo >> tries; echo no such header >&2; exit 1"], 4)
+    assert (ended.code, ended.output) == (1, "no such header\n")
+    assert len((tmp_path / "tries").read_text()) == 3, "it is retried, as if it had been killed"
+
+
+@pytest.mark.parametrize("killed", ["kill -KILL $$", "echo clang: unable to execute command: Killed; exit 1"])
+def test_a_compile_killed_while_alone_ends_the_build_with_its_name(
+    tmp_path: Path, compile_all: CompileAll, killed: str
+) -> None:
     with pytest.raises(BuildError, match="out of memory for one compile alone: 0, killed at") as caught:
-        compile_all(["echo >> tries; kill -KILL $$"], 4)
+        compile_all([f"echo >> tries; {killed}"], 4)
     assert "--memory" in caught.value.hint
     assert len((tmp_path / "tries").read_text()) == 3, "with 4 jobs, with 2, and alone"
 
