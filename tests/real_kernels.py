@@ -30,9 +30,9 @@ from wheelfactory.build.recipe import make_recipe
 from wheelfactory.build.setup_py import RawWheel, SetupRun, log_path, run_setup
 from wheelfactory.build.sources import Source, fetch_source, unpack_source
 from wheelfactory.core.cell import Cell
-from wheelfactory.core.digest import file_sha256
 from wheelfactory.core.errors import BuildError
 from wheelfactory.core.files import MATRIX as MATRIX_FILE
+from wheelfactory.core.files import file_sha256
 from wheelfactory.core.host import Host
 from wheelfactory.core.process import capture
 from wheelfactory.core.progress import ignore_progress

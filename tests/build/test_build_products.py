@@ -15,8 +15,8 @@ from wheel_factory import make_wheel, read_zip, tamper
 from wheelfactory.build.pinned import build_wheel
 from wheelfactory.build.products import pin_product
 from wheelfactory.core.cell import AITER_NAME
-from wheelfactory.core.digest import file_sha256
 from wheelfactory.core.errors import BuildError, InputError
+from wheelfactory.core.files import file_sha256
 from wheelfactory.matrix.facts import Context
 from wheelfactory.matrix.origins import Dependency
 from wheelfactory.verify.expected import expected_from_aiter

@@ -23,8 +23,8 @@ from fuzz import seeds, shapes
 from wheel_factory import CK, build_record, small_machine
 from wheelfactory.build.container.dockerfile import render_dockerfile
 from wheelfactory.core.cell import Cell
-from wheelfactory.core.digest import file_sha256
 from wheelfactory.core.errors import InputError
+from wheelfactory.core.files import file_sha256
 from wheelfactory.core.label import Label
 from wheelfactory.core.strict import parse_json, parse_record, read_lines
 from wheelfactory.core.wrap import write_message

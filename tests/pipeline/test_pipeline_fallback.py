@@ -21,8 +21,8 @@ from wheelfactory.build.fallback import FallbackProject, read_fallback_project
 from wheelfactory.build.pinned import PinnedProject, build_wheel, plain_folder
 from wheelfactory.build.products import pin_product
 from wheelfactory.core.cell import FLASH_ATTN_FALLBACK, OFFERED_PRODUCTS, Cell
-from wheelfactory.core.digest import file_sha256
 from wheelfactory.core.errors import BUILD_FAILED, BuildError, InputError, RunAgainError, VerificationError
+from wheelfactory.core.files import file_sha256
 from wheelfactory.matrix.facts import Context
 from wheelfactory.pipeline import run as running
 from wheelfactory.pipeline.run import CellPipeline, Failure, Worklist, exit_code, run_worklist

@@ -14,9 +14,8 @@ from pydantic import Field
 from wheelfactory.build.environments import make_build_environment, pip_wheel
 from wheelfactory.build.pinned import PinnedProject
 from wheelfactory.core.cell import FALLBACK_NAME, product_name
-from wheelfactory.core.digest import files_sha256
 from wheelfactory.core.errors import InputError
-from wheelfactory.core.files import FALLBACK_SOURCES, FLASH_ATTN_FALLBACK_SOURCES, read_file
+from wheelfactory.core.files import FALLBACK_SOURCES, FLASH_ATTN_FALLBACK_SOURCES, files_sha256, read_file
 from wheelfactory.core.models import FrozenModel, parse_model
 from wheelfactory.matrix.facts import Context
 

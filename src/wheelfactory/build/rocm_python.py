@@ -17,9 +17,8 @@ from wheelfactory.build.environments import (
     pip_install,
 )
 from wheelfactory.core.cell import Cell
-from wheelfactory.core.digest import content_key
 from wheelfactory.core.errors import BuildError
-from wheelfactory.core.files import TOOLCHAIN_PROBE, scratch_dir
+from wheelfactory.core.files import TOOLCHAIN_PROBE, content_key, scratch_dir
 from wheelfactory.core.models import parse_model
 from wheelfactory.core.process import capture
 from wheelfactory.core.progress import logger

@@ -15,9 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from wheelfactory.core.digest import file_sha256
 from wheelfactory.core.errors import FactoryError, InputError, PublishError
-from wheelfactory.core.files import atomic_path, scratch_dir, write_atomic
+from wheelfactory.core.files import atomic_path, file_sha256, scratch_dir, write_atomic
 from wheelfactory.core.progress import logger
 from wheelfactory.kernels.archive import read_archive_manifest
 from wheelfactory.kernels.archive_manifest import ARCHIVE_SUFFIX

@@ -18,9 +18,8 @@ from wheelfactory.build.environments import make_numpy_environment
 from wheelfactory.build.executor import BuildCommand, Executor
 from wheelfactory.build.setup_py import log_path
 from wheelfactory.build.sources import unpack_source
-from wheelfactory.core.digest import content_key, file_sha256
 from wheelfactory.core.errors import BuildError, InputError
-from wheelfactory.core.files import PACKAGE_DIR, scratch_dir, write_atomic
+from wheelfactory.core.files import PACKAGE_DIR, content_key, file_sha256, scratch_dir, write_atomic
 from wheelfactory.core.process import failure_reason, run
 from wheelfactory.core.progress import ProgressCallback, logger
 from wheelfactory.core.strict import parse_json, read_record

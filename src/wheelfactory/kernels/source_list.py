@@ -15,9 +15,8 @@ from pathlib import Path
 
 from wheelfactory.build.environments import clean_environ
 from wheelfactory.build.sources import Source, fetch_source, unpack_source
-from wheelfactory.core.digest import content_key
 from wheelfactory.core.errors import InputError, SourceError
-from wheelfactory.core.files import scratch_dir, write_atomic
+from wheelfactory.core.files import content_key, scratch_dir, write_atomic
 from wheelfactory.core.process import capture
 from wheelfactory.core.progress import logger
 from wheelfactory.core.strict import parse_record

@@ -8,9 +8,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 
-from wheelfactory.core.digest import require_sealed
 from wheelfactory.core.errors import BuildError, FactoryError, RunAgainError, VerificationError
-from wheelfactory.core.files import scratch_dir
+from wheelfactory.core.files import require_sealed, scratch_dir
 from wheelfactory.kernels.archive import find_archives
 from wheelfactory.kernels.archive_host import ArchiveHost, upload_set
 from wheelfactory.kernels.archive_manifest import ARCHIVE_SUFFIX

@@ -19,7 +19,7 @@ from wheelfactory.build.environments import (
     make_build_environment,
 )
 from wheelfactory.build.fallback import PACKAGE
-from wheelfactory.core.digest import file_sha256
+from wheelfactory.core.files import file_sha256
 from wheelfactory.core.progress import logger
 from wheelfactory.verify.accuracy import (
     FALLBACK_TOLERANCE,

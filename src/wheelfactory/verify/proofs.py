@@ -25,9 +25,8 @@ from wheelfactory.build.environments import (
 from wheelfactory.build.executor import HERE, GateRunner, WheelProgram
 from wheelfactory.build.pinned import PinnedProject
 from wheelfactory.core.cell import Backend, Cell
-from wheelfactory.core.digest import file_sha256
 from wheelfactory.core.errors import BuildError
-from wheelfactory.core.files import PACKAGE_DIR, write_atomic
+from wheelfactory.core.files import PACKAGE_DIR, file_sha256, write_atomic
 from wheelfactory.core.models import FrozenModel
 from wheelfactory.core.process import failure_reason
 from wheelfactory.core.progress import logger

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from pydantic import Field
 
 from wheelfactory.core.cell import Cell, major_minor, public_version, same_rocm
-from wheelfactory.core.digest import SHA256
 from wheelfactory.core.errors import InputError
 from wheelfactory.core.models import FrozenModel, parse_model
+from wheelfactory.core.strict import SHA256
 from wheelfactory.core.torch_build import TorchOrigin, find_origin, rocm_of_torch
 from wheelfactory.wheel.read import BUILD_RECORD_NAME, Wheel
 

@@ -18,8 +18,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template, sel
 from wheelfactory.build.environments import build_tool_requirements
 from wheelfactory.build.rocm_python import torch_requirement
 from wheelfactory.core.cell import ANY_PYTHON, Cell
-from wheelfactory.core.digest import content_key
-from wheelfactory.core.files import DOCKER
+from wheelfactory.core.files import DOCKER, content_key
 from wheelfactory.matrix.facts import Matrix
 
 UV_REQUIREMENT = "uv==0.13.8"

@@ -14,8 +14,8 @@ from docker.errors import ImageNotFound
 
 from wheelfactory.build.container.dockerfile import Dockerfile
 from wheelfactory.build.container.engine import Engine, engine_error, engine_errors
-from wheelfactory.core.digest import content_key
 from wheelfactory.core.errors import BuildError
+from wheelfactory.core.files import content_key
 from wheelfactory.core.process import LAST_LINES, open_log
 from wheelfactory.core.progress import ProgressCallback, logger
 from wheelfactory.matrix.images import Image

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from pathlib import Path
 
-from wheelfactory.core.digest import content_key
+from wheelfactory.core.files import content_key
 from wheelfactory.kernels.compiler.costs import HEADER_CPU_S, Ledger, predict_cost
 from wheelfactory.kernels.compiler.edges import CompileInputs, Edge
 from wheelfactory.kernels.compiler.fat_binary import Bundler, read_bundler

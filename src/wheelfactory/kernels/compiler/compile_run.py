@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from wheelfactory.core.digest import file_sha256
+from wheelfactory.core.files import file_sha256
 from wheelfactory.kernels.compiler.costs import Measurement
 from wheelfactory.kernels.compiler.request import CompileRequest
 from wheelfactory.kernels.compiler.schedule import (

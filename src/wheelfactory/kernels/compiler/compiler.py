@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from wheelfactory.core.digest import file_sha256
+from wheelfactory.core.files import file_sha256
 from wheelfactory.kernels.compiler.flags import rocm_root
 
 # LLVM's first release in which early inlining without function calls blows up (llvm/llvm-project#86332: 8 times the

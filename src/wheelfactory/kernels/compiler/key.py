@@ -10,8 +10,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from wheelfactory.core.digest import files_sha256
 from wheelfactory.core.errors import BuildError
+from wheelfactory.core.files import files_sha256
 from wheelfactory.kernels.compiler.compiler import Compiler
 from wheelfactory.kernels.compiler.flags import (
     COMPILER_ENVIRONMENT,

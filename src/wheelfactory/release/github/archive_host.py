@@ -10,9 +10,8 @@ from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
 
-from wheelfactory.core.digest import file_sha256
 from wheelfactory.core.errors import PublishError, VerificationError
-from wheelfactory.core.files import atomic_path
+from wheelfactory.core.files import atomic_path, file_sha256
 from wheelfactory.release.bundle import BUILD_WORKFLOW, BUNDLE_SUFFIX, MAX_BUNDLE_BYTES, require_sigstore
 from wheelfactory.release.github.drafts import Draft, require_size
 from wheelfactory.release.github.releases import Release, Releases, StoredAsset
