@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from wheelfactory.core.installer import pip_for, url_with_sha256, uv_for
+from wheelfactory.core.published import pip_for, url_with_sha256, uv_for
 from wheelfactory.core.torch_build import TorchOrigin, find_origin, find_own_index, rocm_of_torch
 
 HIPS = {"10.1": "7.16", "10.0": "7.15", "7.2": "7.2"}
