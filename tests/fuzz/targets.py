@@ -32,9 +32,8 @@ from wheelfactory.doctor.published_wheels import PublishedWheel as DoctorWheel
 from wheelfactory.doctor.published_wheels import parse_wheels
 from wheelfactory.kernels.archive import unpack_archive
 from wheelfactory.kernels.compiler.store import ObjectRecord, Store
-from wheelfactory.matrix.expand import expand
+from wheelfactory.matrix.expand import expand, explain_selection, github_matrix
 from wheelfactory.matrix.load import load_matrix
-from wheelfactory.matrix.select import explain_selection, github_matrix
 from wheelfactory.release.attestation import check_attestation
 from wheelfactory.release.bundle import PUBLISH_WORKFLOW, read_subjects
 from wheelfactory.release.manifest import WheelRow, manifest_bytes, read_manifest, verified_archs

@@ -42,9 +42,8 @@ from wheelfactory.kernels.set_estimates import (
     total_cpu_hours,
 )
 from wheelfactory.kernels.setup_env import ledger_path
-from wheelfactory.matrix.expand import expand
+from wheelfactory.matrix.expand import GITHUB_MATRIX_LIMIT, expand, select_cells
 from wheelfactory.matrix.facts import Context, Matrix
-from wheelfactory.matrix.select import GITHUB_MATRIX_LIMIT, select_cells
 from wheelfactory.pipeline.batches import RunForecast, cut_batches, predict_run
 from wheelfactory.pipeline.jobs import split_by_runner
 from wheelfactory.release.manifest import WheelRow, available_cells, count_foldable, current_rows

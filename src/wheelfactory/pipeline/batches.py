@@ -14,8 +14,8 @@ from functools import cached_property
 from wheelfactory.core.cell import OFFERED_PRODUCTS, Backend, Cell
 from wheelfactory.core.errors import InputError
 from wheelfactory.kernels.kernel_set import sets_of_cell
+from wheelfactory.matrix.expand import GITHUB_MATRIX_LIMIT
 from wheelfactory.matrix.facts import Matrix
-from wheelfactory.matrix.select import GITHUB_MATRIX_LIMIT
 
 MAX_BATCH_MINUTES = 240.0
 """Limit of the predicted time of a job. A hosted job ends after six hours, and the prediction may be wrong by half."""

@@ -19,8 +19,8 @@ from wheelfactory.core.files import scratch_dir
 from wheelfactory.core.process import kill_running
 from wheelfactory.core.progress import ProgressCallback, Steps, ignore_progress
 from wheelfactory.kernels.setup_env import FULL_SCOPE, CompileScope
+from wheelfactory.matrix.expand import unpublished_cells
 from wheelfactory.matrix.facts import Context, Matrix
-from wheelfactory.matrix.select import unpublished_cells
 from wheelfactory.pipeline.batches import split_into_waves
 from wheelfactory.pipeline.build import build_cell
 from wheelfactory.release.additions import (

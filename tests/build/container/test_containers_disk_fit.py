@@ -16,7 +16,7 @@ from wheelfactory.build.container.disk_fit import (
     render_image_estimates,
 )
 from wheelfactory.core.cell import Backend, Cell
-from wheelfactory.matrix.images import Image
+from wheelfactory.matrix.origins import Image
 
 SLIM = slim_image("6.4", "22.04", "disk: 22 GB")
 OLD = Cell.from_axes("2.8.3", "3.11", "2.5.1", "6.2", Backend.CK)

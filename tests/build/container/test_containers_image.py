@@ -17,8 +17,8 @@ from wheelfactory.build.container.dockerfile import Dockerfile, render_dockerfil
 from wheelfactory.build.container.engine import Engine
 from wheelfactory.build.container.image import build_image, has_image, pull_image, remove_image
 from wheelfactory.core.errors import BuildError
-from wheelfactory.matrix.images import Image
 from wheelfactory.matrix.load import load_matrix
+from wheelfactory.matrix.origins import Image
 
 pytestmark = pytest.mark.slow
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from wheelfactory.core.cell import Cell
 from wheelfactory.matrix.facts import Matrix
-from wheelfactory.matrix.images import Image
+from wheelfactory.matrix.origins import Image
 
 # ROCm's torch: 13 installed (pytorch/pytorch#129165, torch 2.3.1+rocm6.0 with its requirements), and 5 for the wheel,
 # which pip caches (5.1 for 2.10.0+rocm7.1). Reported, not measured here

@@ -18,7 +18,7 @@ from wheelfactory.core.errors import BuildError
 from wheelfactory.core.files import content_key
 from wheelfactory.core.process import LAST_LINES, open_log
 from wheelfactory.core.progress import ProgressCallback, logger
-from wheelfactory.matrix.images import Image
+from wheelfactory.matrix.origins import Image
 
 # Docker colours the stderr of a build step red
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
