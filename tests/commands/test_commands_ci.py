@@ -15,7 +15,7 @@ from command_line import Cli, CommandResult, run_command
 from release_factory import flash_attn_wheel, make_release
 from rocm_machine import NO_ENGINE
 from small_matrix import edited, small_matrix
-from wheelfactory.build.fallback import read_fallback_project
+from wheelfactory.build.products import read_fallback_project
 from wheelfactory.commands.ci import baseline
 from wheelfactory.core.cell import FALLBACK_NAME, OFFERED_PRODUCTS
 from wheelfactory.core.errors import BAD_INPUT, BUILD_FAILED, DONE, FAILED, VERIFICATION_FAILED

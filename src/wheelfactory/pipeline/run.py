@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from wheelfactory.build.executor import Executor
-from wheelfactory.build.pinned import PinnedProject, build_wheel
+from wheelfactory.build.products import PinnedProject, build_wheel
 from wheelfactory.build.recipe import make_recipe
 from wheelfactory.core.cell import OFFERED_PRODUCTS, Backend, Cell
 from wheelfactory.core.errors import DONE, RUN_AGAIN, BuildError, FactoryError, PublishError, RunAgainError

@@ -7,8 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 
-from wheelfactory.build.pinned import PinnedProject
-from wheelfactory.build.products import is_other_version, pin_product
+from wheelfactory.build.products import PinnedProject, is_other_version, pin_product
 from wheelfactory.build.sources import fetch_file
 from wheelfactory.core.cell import PRODUCTS, Cell, products_beside
 from wheelfactory.core.errors import InputError, VerificationError

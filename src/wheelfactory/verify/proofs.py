@@ -23,7 +23,7 @@ from wheelfactory.build.environments import (
     open_wheel_environment,
 )
 from wheelfactory.build.executor import HERE, GateRunner, WheelProgram
-from wheelfactory.build.pinned import PinnedProject
+from wheelfactory.build.products import PinnedProject
 from wheelfactory.core.cell import Backend, Cell
 from wheelfactory.core.errors import BuildError
 from wheelfactory.core.files import PACKAGE_DIR, file_sha256, write_atomic
