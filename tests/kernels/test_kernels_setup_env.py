@@ -16,8 +16,7 @@ from elf_bytes import header
 from kernel_archive_factory import KEY, OBJECTS, PARTS, fill
 from wheel_factory import CK
 from wheelfactory.build.executor import BuildHost
-from wheelfactory.build.recipe import Recipe
-from wheelfactory.build.setup_py import RawWheel, SetupExtras, SetupRun
+from wheelfactory.build.setup_py import RawWheel, Recipe, SetupExtras, SetupRun
 from wheelfactory.build.sources import Source
 from wheelfactory.core.errors import BuildError, RunAgainError
 from wheelfactory.core.host import Host

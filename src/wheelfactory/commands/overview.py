@@ -9,7 +9,7 @@ from functools import cache
 
 from packaging.version import Version
 
-from wheelfactory.build.recipe import make_recipe
+from wheelfactory.build.setup_py import make_recipe
 from wheelfactory.core.cell import Cell
 from wheelfactory.core.errors import BuildError
 from wheelfactory.core.host import Host

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from wheelfactory.build.recipe import GIB_PER_COMPILE
+from wheelfactory.build.setup_py import GIB_PER_COMPILE
 from wheelfactory.core.cell import Backend, Cell, major_minor
 from wheelfactory.core.label import Label, index_path
 from wheelfactory.explain.build_log import FAILED, FINISHED, BuildLog

@@ -7,8 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from wheelfactory.build.executor import Executor
-from wheelfactory.build.recipe import Recipe, make_recipe
-from wheelfactory.build.setup_py import SetupRun, log_path
+from wheelfactory.build.setup_py import Recipe, SetupRun, log_path, make_recipe
 from wheelfactory.build.sources import Source, fetch_source
 from wheelfactory.core.cell import Cell
 from wheelfactory.core.errors import BuildError, RunAgainError, SourceError

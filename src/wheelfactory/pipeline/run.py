@@ -12,7 +12,7 @@ from pathlib import Path
 
 from wheelfactory.build.executor import Executor
 from wheelfactory.build.products import PinnedProject, build_wheel
-from wheelfactory.build.recipe import make_recipe
+from wheelfactory.build.setup_py import make_recipe
 from wheelfactory.core.cell import OFFERED_PRODUCTS, Backend, Cell
 from wheelfactory.core.errors import DONE, RUN_AGAIN, BuildError, FactoryError, PublishError, RunAgainError
 from wheelfactory.core.files import scratch_dir
