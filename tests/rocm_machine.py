@@ -19,7 +19,7 @@ from elf_factory import hip_bundle, object_file
 from kernel_project import HIPCC
 from shared_folder import file_lock
 from wheelfactory.build.environments import Environment, make_build_environment, make_empty_environment
-from wheelfactory.build.rocm_python import prepare_rocm_python
+from wheelfactory.build.executor import prepare_rocm_python
 from wheelfactory.core.cell import Backend, Cell
 from wheelfactory.core.files import MATRIX
 from wheelfactory.core.host import Host

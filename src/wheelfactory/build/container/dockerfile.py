@@ -16,7 +16,7 @@ from pathlib import PurePosixPath
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template, select_autoescape
 
 from wheelfactory.build.environments import build_tool_requirements
-from wheelfactory.build.rocm_python import torch_requirement
+from wheelfactory.build.executor import torch_requirement
 from wheelfactory.core.cell import ANY_PYTHON, Cell
 from wheelfactory.core.files import DOCKER, content_key
 from wheelfactory.matrix.facts import Matrix

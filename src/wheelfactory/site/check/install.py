@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from wheelfactory.build.environments import Environment, clean_environ, make_python_environment
-from wheelfactory.build.rocm_python import torch_requirement
+from wheelfactory.build.executor import torch_requirement
 from wheelfactory.core.cell import FALLBACK_NAME, OFFERED_PRODUCTS
 from wheelfactory.core.errors import BuildError, FactoryError, InputError
 from wheelfactory.core.files import scratch_dir
