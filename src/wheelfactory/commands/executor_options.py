@@ -144,8 +144,8 @@ def open_executor(options: argparse.Namespace, *, compiled: bool, context: Conte
         yield local
         return
     # imported late: takes a third of a second, and most commands need no container
-    from wheelfactory.build.container.engine import connect_engine
     from wheelfactory.build.container.executor import open_containers
+    from wheelfactory.build.engine import connect_engine
 
     try:
         engine = connect_engine(context.environ)

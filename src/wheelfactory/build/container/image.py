@@ -13,7 +13,7 @@ from typing import Any
 from docker.errors import ImageNotFound
 
 from wheelfactory.build.container.dockerfile import Dockerfile
-from wheelfactory.build.container.engine import Engine, engine_error, engine_errors
+from wheelfactory.build.engine import Engine, engine_error, engine_errors
 from wheelfactory.core.errors import BuildError
 from wheelfactory.core.files import content_key
 from wheelfactory.core.process import LAST_LINES, open_log
