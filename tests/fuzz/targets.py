@@ -21,7 +21,7 @@ from sigstore.verify import Verifier
 
 from fuzz import seeds, shapes
 from wheel_factory import CK, build_record, small_machine
-from wheelfactory.build.container.dockerfile import render_dockerfile
+from wheelfactory.build.image import render_dockerfile
 from wheelfactory.core.cell import Cell
 from wheelfactory.core.errors import InputError
 from wheelfactory.core.files import file_sha256

@@ -11,10 +11,9 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 
 from wheelfactory.build.container.container import ResourceShare, run_in_container, run_wheel_in_container
-from wheelfactory.build.container.dockerfile import Dockerfile, render_dockerfile
-from wheelfactory.build.container.image import build_image, has_image, pull_image, remove_image
 from wheelfactory.build.engine import Engine, remove_containers, run_folder
 from wheelfactory.build.executor import BuildHost, LocalExecutor, WheelProgram
+from wheelfactory.build.image import Dockerfile, build_image, has_image, pull_image, remove_image, render_dockerfile
 from wheelfactory.build.setup_py import log_path
 from wheelfactory.core.cell import Backend, Cell
 from wheelfactory.core.host import Host
