@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from wheelfactory.build.container.disk_fit import ImageEstimate, estimate_images, render_image_estimates
 from wheelfactory.commands.options import (
     Environ,
     add_option,
@@ -44,7 +43,14 @@ from wheelfactory.kernels.set_estimates import (
 from wheelfactory.kernels.setup_env import ledger_path
 from wheelfactory.matrix.expand import GITHUB_MATRIX_LIMIT, expand, select_cells
 from wheelfactory.matrix.facts import Context, Matrix
-from wheelfactory.pipeline.batches import RunForecast, cut_batches, predict_run
+from wheelfactory.pipeline.batches import (
+    ImageEstimate,
+    RunForecast,
+    cut_batches,
+    estimate_images,
+    predict_run,
+    render_image_estimates,
+)
 from wheelfactory.pipeline.jobs import split_by_runner
 from wheelfactory.release.manifest import WheelRow, available_cells, count_foldable, current_rows
 
