@@ -144,7 +144,7 @@ def open_executor(options: argparse.Namespace, *, compiled: bool, context: Conte
         yield local
         return
     # imported late: takes a third of a second, and most commands need no container
-    from wheelfactory.build.container.executor import open_containers
+    from wheelfactory.build.container_executor import open_containers
     from wheelfactory.build.engine import connect_engine
 
     try:

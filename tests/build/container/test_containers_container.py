@@ -11,8 +11,8 @@ import docker
 import pytest
 
 from container_project import CELL, write_matrix
-from wheelfactory.build.container.container import ResourceShare, _lines, container_options
-from wheelfactory.build.container.executor import ContainerExecutor
+from wheelfactory.build.container import ResourceShare, _lines, container_options
+from wheelfactory.build.container_executor import ContainerExecutor
 from wheelfactory.build.engine import Engine
 from wheelfactory.build.executor import BuildCommand
 from wheelfactory.core.cell import Backend

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from container_project import make_command
-from wheelfactory.build.container.container import ResourceShare, run_in_container
+from wheelfactory.build.container import ResourceShare, run_in_container
 from wheelfactory.build.engine import Engine
 from wheelfactory.core.files import BUILD_SCRIPT
 

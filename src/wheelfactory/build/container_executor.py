@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path, PurePosixPath
 
-from wheelfactory.build.container.container import ResourceShare, run_in_container, run_wheel_in_container
+from wheelfactory.build.container import ResourceShare, run_in_container, run_wheel_in_container
 from wheelfactory.build.engine import Engine, remove_containers, run_folder
 from wheelfactory.build.executor import BuildHost, LocalExecutor, WheelProgram
 from wheelfactory.build.image import Dockerfile, build_image, has_image, pull_image, remove_image, render_dockerfile
