@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 from wheelfactory.build.setup_py import default_jobs
 from wheelfactory.kernels.compiler.costs import SEED_ERROR, Cost, Ledger, predict_cost, shard_costs
-from wheelfactory.kernels.compiler.guards import is_empty
 from wheelfactory.kernels.compiler.limits import MAX_ARGUMENT_BYTES, link_argument_bytes
 from wheelfactory.kernels.compiler.schedule import jobs_after_kill
 from wheelfactory.kernels.compiler.shards import Shard, cut_shards, min_shard_count, wall_time
+from wheelfactory.kernels.compiler.targets import is_empty
 from wheelfactory.kernels.proof import predict_cpu_s
 from wheelfactory.kernels.source_list import SourceList
 from wheelfactory.matrix.forms import ASSET_BYTES
@@ -92,7 +92,7 @@ class Estimate:
 
     sources: int
     without_code: int
-    """Those of the sources that have no code for the target (`guards`): each compiles in half a second."""
+    """Those of the sources that have no code for the target (`read_guard`): each compiles in half a second."""
     shard_cpu_s: tuple[float, ...]
     """CPU time of each shard."""
     longest_shard_s: float

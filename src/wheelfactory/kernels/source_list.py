@@ -20,7 +20,7 @@ from wheelfactory.core.files import content_key, scratch_dir, write_atomic
 from wheelfactory.core.process import capture
 from wheelfactory.core.progress import logger
 from wheelfactory.core.strict import parse_record
-from wheelfactory.kernels.compiler.guards import read_guard
+from wheelfactory.kernels.compiler.targets import read_guard
 from wheelfactory.kernels.generator_commands import (
     GENERATED,
     GENERATOR,
@@ -57,7 +57,7 @@ class SourceList:
     archs: tuple[str, ...] = ()
     """The archs that the generator was run for; empty if it makes the same sources for all."""
     guards: Mapping[str, str] = field(default_factory=dict)
-    """See `wheelfactory.kernels.compiler.guards`."""
+    """See `wheelfactory.kernels.compiler.targets`."""
     format: int = SOURCE_LIST_FORMAT
 
 

@@ -16,8 +16,7 @@ from pathlib import Path
 from statistics import median
 
 from wheelfactory.core.strict import read_lines
-from wheelfactory.kernels.compiler.guards import NO_GUARDS, Guards, is_empty
-from wheelfactory.kernels.compiler.targets import HOST, parse_kernel_name
+from wheelfactory.kernels.compiler.targets import HOST, NO_GUARDS, Guards, is_empty, parse_kernel_name
 
 # memory of hipcc and the clang driver beside the large process of a compile (measured with `SEED_COSTS`)
 DRIVER_MIB = 100

@@ -20,10 +20,16 @@ from wheelfactory.kernels.compiler.flags import (
     rocm_root,
     source_root,
 )
-from wheelfactory.kernels.compiler.guards import Guards, read_guard
 from wheelfactory.kernels.compiler.key import make_keys
 from wheelfactory.kernels.compiler.store import SetKey
-from wheelfactory.kernels.compiler.targets import ARCH_OPTION, split_targets, target_flags, whole_targets
+from wheelfactory.kernels.compiler.targets import (
+    ARCH_OPTION,
+    Guards,
+    read_guard,
+    split_targets,
+    target_flags,
+    whole_targets,
+)
 
 
 @dataclass(frozen=True)

@@ -17,9 +17,8 @@ from wheelfactory.kernels.compiler.commands import ORDINARY, CompileCommands, Sh
 from wheelfactory.kernels.compiler.compile_run import CompileRun
 from wheelfactory.kernels.compiler.costs import parse_kernel_kind, seed_cost
 from wheelfactory.kernels.compiler.fat_binary import Bundler, CannotComposeError, embed, find_fat_binary
-from wheelfactory.kernels.compiler.guards import Guards
 from wheelfactory.kernels.compiler.schedule import Compile, EndedCompile
-from wheelfactory.kernels.compiler.targets import HOST, compiled_sources, whole_targets
+from wheelfactory.kernels.compiler.targets import HOST, Guards, compiled_sources, whole_targets
 
 MIN_COMPILES = 3
 """A header is precompiled for at least this many compiles: it costs what one or two of them save."""

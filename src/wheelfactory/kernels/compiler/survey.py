@@ -27,12 +27,11 @@ from wheelfactory.kernels.compiler.compiler import read_compiler
 from wheelfactory.kernels.compiler.edges import CompileInputs
 from wheelfactory.kernels.compiler.fat_binary import CannotComposeError
 from wheelfactory.kernels.compiler.flags import rocm_root
-from wheelfactory.kernels.compiler.guards import is_empty
 from wheelfactory.kernels.compiler.key import header_paths, key_environment, rocm_headers_sha256
 from wheelfactory.kernels.compiler.limits import require_supported_archs
 from wheelfactory.kernels.compiler.request import SURVEYED, CompileRequest, CompileResult
 from wheelfactory.kernels.compiler.store import SetKey
-from wheelfactory.kernels.compiler.targets import target_flags, target_options
+from wheelfactory.kernels.compiler.targets import is_empty, target_flags, target_options
 
 
 @dataclass(frozen=True)
