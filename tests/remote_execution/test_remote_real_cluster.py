@@ -28,7 +28,7 @@ from wheelfactory.core.process import capture
 from wheelfactory.core.progress import ignore_progress
 from wheelfactory.kernels.compiler.commands import PLACEHOLDER, PLACEHOLDER_BYTES
 from wheelfactory.kernels.compiler.costs import Ledger
-from wheelfactory.kernels.compiler.flags import kernel_command
+from wheelfactory.kernels.compiler.hipcc import kernel_command
 from wheelfactory.kernels.compiler.request import REQUEST_VARIABLE, CompileRequest
 from wheelfactory.kernels.compiler.store import Store
 from wheelfactory.kernels.compiler.survey import Survey

@@ -19,7 +19,7 @@ from wheelfactory.core.files import PACKAGE_DIR, write_atomic, write_launcher
 from wheelfactory.core.progress import ProgressCallback, logger
 from wheelfactory.kernels.archive import find_archives, unpack_archive
 from wheelfactory.kernels.compiler import ninja as our_ninja
-from wheelfactory.kernels.compiler.flags import APPEND_VARIABLE
+from wheelfactory.kernels.compiler.hipcc import APPEND_VARIABLE
 from wheelfactory.kernels.compiler.request import (
     REQUEST_VARIABLE,
     SHARD_DONE,

@@ -10,13 +10,14 @@ from pathlib import Path
 
 from wheelfactory.core.errors import BuildError
 from wheelfactory.core.strict import parse_json
-from wheelfactory.kernels.compiler.compiler import Compiler, read_compiler
-from wheelfactory.kernels.compiler.flags import (
+from wheelfactory.kernels.compiler.hipcc import (
+    Compiler,
     appended_flags,
     has_runaway_flags,
     is_kernel_source,
     kernel_flags,
     kernel_name,
+    read_compiler,
     rocm_root,
     source_root,
 )

@@ -12,10 +12,10 @@ from typing import Any
 
 from wheelfactory.core.errors import BuildError
 from wheelfactory.core.files import files_sha256
-from wheelfactory.kernels.compiler.compiler import Compiler
-from wheelfactory.kernels.compiler.flags import (
+from wheelfactory.kernels.compiler.hipcc import (
     COMPILER_ENVIRONMENT,
     HEADER_OPTIONS,
+    Compiler,
     appended_flags,
     kernel_name,
     split_options,
@@ -26,7 +26,7 @@ from wheelfactory.kernels.compiler.targets import compiled_sources, target_flags
 ROCM_PLACEHOLDER = "ROCM"
 """Replaces ROCm's folder in the key: the compiler is identified by content, not by path."""
 
-# names that kernels must not use: `flags` drops these macros, and the key does not contain the time
+# names that kernels must not use: `hipcc.kernel_flags` drops these macros, and the key does not contain the time
 FORBIDDEN_IN_KERNELS = re.compile(
     rb"\b(TORCH_\w+|PYBIND11_\w+|_GLIBCXX_USE_CXX11_ABI|HIP_ENABLE_WARP_SYNC_BUILTINS|HIPIFY_V2"
     rb"|__DATE__|__TIME__|__TIMESTAMP__|__(?:shfl|ballot|all|any|match|reduce)\w*_sync)\b"
@@ -101,7 +101,7 @@ def _read_allowed(files: Iterable[tuple[str, Path]]) -> Iterator[tuple[str, byte
         found = FORBIDDEN_IN_KERNELS.search(data)
         if found:
             which = f"{found[0].decode()} in {name}"
-            hint = "this flash-attn release needs a change in wheelfactory.kernels.compiler.flags"
+            hint = "this flash-attn release needs a change in wheelfactory.kernels.compiler.hipcc"
             raise BuildError("a kernel uses a name that the factory does not define for it", which, hint)
         yield name, data
 
