@@ -563,7 +563,7 @@ def test_kernels_with_different_flags_are_refused_and_two_of_them_named(project:
     refused = json.loads((project.root / "result.json").read_text())
     assert refused["what"] == "kernels of one set are compiled with different flags"
     assert refused["which"] == f"{KERNELS[0]} and {KERNELS[2]}"
-    assert "wheelfactory.kernels.compiler.edges" in refused["hint"]
+    assert "wheelfactory.kernels.compiler.key" in refused["hint"]
     assert project.compiled() == []
 
 

@@ -1,4 +1,4 @@
-"""The identity of a compiler, by its content, and the flags of upstream's command line that reach a generated kernel."""
+"""The identity of a compiler, by its content, and the flags of upstream's commands that reach a generated kernel."""
 
 from __future__ import annotations
 

@@ -22,9 +22,9 @@ from wheelfactory.kernels.compiler.commands import (
 )
 from wheelfactory.kernels.compiler.compile_run import CompileRun
 from wheelfactory.kernels.compiler.costs import Ledger, Measurement, shard_costs
-from wheelfactory.kernels.compiler.edges import CompileInputs
 from wheelfactory.kernels.compiler.fat_binary import Bundler, CannotComposeError, embed
 from wheelfactory.kernels.compiler.hipcc import EARLY_INLINE, FUNCTION_CALLS
+from wheelfactory.kernels.compiler.key import CompileInputs
 from wheelfactory.kernels.compiler.limits import (
     adopt_keys,
     increase_stack_limit_for_link,

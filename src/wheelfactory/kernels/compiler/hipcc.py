@@ -159,7 +159,7 @@ def rocm_root(hipcc: str) -> str:
 
 
 def has_runaway_flags(arguments: Sequence[str]) -> bool:
-    """Whether a command line has the two flags that make some compilers inline without end (`Compiler.has_runaway_inlining`)."""
+    """Whether a command line has the two flags that make some compilers inline without end (see `Compiler`)."""
     return f"{EARLY_INLINE}=true" in arguments and f"{FUNCTION_CALLS}=false" in arguments
 
 

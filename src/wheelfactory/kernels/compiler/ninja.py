@@ -15,7 +15,7 @@ sys.path.append(str(Path(__file__).resolve().parents[3]))
 
 from wheelfactory.core.errors import BuildError
 from wheelfactory.kernels.compiler.compile_set import compile_set
-from wheelfactory.kernels.compiler.edges import inspect_compiles, read_edges
+from wheelfactory.kernels.compiler.key import inspect_compiles, read_edges
 from wheelfactory.kernels.compiler.limits import require_planned_sources
 from wheelfactory.kernels.compiler.request import READY_TO_LINK, SHARD_DONE, SURVEYED, CompileRequest
 from wheelfactory.kernels.compiler.survey import write_survey
