@@ -23,6 +23,7 @@ from wheelfactory.core.host import Host
 from wheelfactory.core.progress import ProgressCallback, ignore_progress
 from wheelfactory.kernels import setup_env as setup_env_module
 from wheelfactory.kernels.archive import pack_archive
+from wheelfactory.kernels.compiler.costs import Shard
 from wheelfactory.kernels.compiler.request import (
     FAILED,
     READY_TO_LINK,
@@ -31,7 +32,6 @@ from wheelfactory.kernels.compiler.request import (
     CompileRequest,
     CompileResult,
 )
-from wheelfactory.kernels.compiler.shards import Shard
 from wheelfactory.kernels.compiler.store import SetKey, Store
 from wheelfactory.kernels.compiler.survey import Survey
 from wheelfactory.kernels.setup_env import (

@@ -10,7 +10,7 @@ from itertools import groupby
 
 from wheelfactory.core.errors import BuildError, InputError
 from wheelfactory.core.strict import parse_record
-from wheelfactory.kernels.compiler.shards import Shard
+from wheelfactory.kernels.compiler.costs import Shard
 from wheelfactory.kernels.compiler.store import ObjectRecord, SetKey
 from wheelfactory.kernels.proof import Proof
 

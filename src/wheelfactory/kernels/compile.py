@@ -15,8 +15,8 @@ from wheelfactory.core.files import scratch_dir
 from wheelfactory.core.progress import ProgressCallback, logger
 from wheelfactory.kernels.archive import pack_archive
 from wheelfactory.kernels.archive_manifest import shard_suffix
+from wheelfactory.kernels.compiler.costs import Shard
 from wheelfactory.kernels.compiler.request import CompileResult
-from wheelfactory.kernels.compiler.shards import Shard
 from wheelfactory.kernels.compiler.store import Store
 from wheelfactory.kernels.kernel_set import KernelSet
 from wheelfactory.kernels.resume import log_ignored_archives, unpack_archives

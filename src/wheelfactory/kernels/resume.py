@@ -9,8 +9,8 @@ from wheelfactory.core.errors import InputError, RunAgainError
 from wheelfactory.core.progress import logger
 from wheelfactory.kernels.archive import find_archives, pack_archive, require_complete, unpack_archive
 from wheelfactory.kernels.archive_manifest import ArchiveManifest
+from wheelfactory.kernels.compiler.costs import Shard
 from wheelfactory.kernels.compiler.key import diff_key_parts
-from wheelfactory.kernels.compiler.shards import Shard
 from wheelfactory.kernels.compiler.store import SetKey, Store
 from wheelfactory.kernels.proof import proof_path, read_proof
 

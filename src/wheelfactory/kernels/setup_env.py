@@ -19,6 +19,7 @@ from wheelfactory.core.files import PACKAGE_DIR, write_atomic, write_launcher
 from wheelfactory.core.progress import ProgressCallback, logger
 from wheelfactory.kernels.archive import find_archives, unpack_archive
 from wheelfactory.kernels.compiler import ninja as our_ninja
+from wheelfactory.kernels.compiler.costs import Shard
 from wheelfactory.kernels.compiler.hipcc import APPEND_VARIABLE
 from wheelfactory.kernels.compiler.request import (
     REQUEST_VARIABLE,
@@ -28,7 +29,6 @@ from wheelfactory.kernels.compiler.request import (
     CompileRequest,
     CompileResult,
 )
-from wheelfactory.kernels.compiler.shards import Shard
 from wheelfactory.kernels.compiler.store import Store
 from wheelfactory.kernels.compiler.survey import Survey
 from wheelfactory.kernels.generator_commands import filter_environ

@@ -30,7 +30,7 @@ from wheelfactory.kernels.compiler.commands import (
     read_driver_bundler,
 )
 from wheelfactory.kernels.compiler.compile_run import CompileRun, Part, Samples, Targets
-from wheelfactory.kernels.compiler.costs import Ledger, Measurement, shard_costs
+from wheelfactory.kernels.compiler.costs import Ledger, Measurement, Shard, cut_shards, shard_costs
 from wheelfactory.kernels.compiler.fat_binary import Bundler, CannotComposeError, embed
 from wheelfactory.kernels.compiler.hipcc import EARLY_INLINE, FUNCTION_CALLS
 from wheelfactory.kernels.compiler.key import CompileInputs, inspect_compiles, read_edges
@@ -52,7 +52,6 @@ from wheelfactory.kernels.compiler.request import (
     CompileRequest,
     CompileResult,
 )
-from wheelfactory.kernels.compiler.shards import Shard, cut_shards
 from wheelfactory.kernels.compiler.store import Store
 from wheelfactory.kernels.compiler.survey import write_survey
 from wheelfactory.kernels.compiler.targets import HOST, compiled_sources, whole_targets
