@@ -19,7 +19,7 @@ from wheelfactory.core.errors import FactoryError, InputError, PublishError
 from wheelfactory.core.files import atomic_path, file_sha256, scratch_dir, write_atomic
 from wheelfactory.core.progress import logger
 from wheelfactory.kernels.archive import read_archive_manifest
-from wheelfactory.kernels.archive_manifest import ARCHIVE_SUFFIX
+from wheelfactory.kernels.archive_format import ARCHIVE_SUFFIX
 from wheelfactory.kernels.proof import require_proof
 
 _CHECKSUM_FILE = "SHA256SUMS"

@@ -14,7 +14,7 @@ from wheelfactory.core.errors import BuildError, RunAgainError, SourceError
 from wheelfactory.core.files import scratch_dir
 from wheelfactory.core.progress import ProgressCallback, logger
 from wheelfactory.kernels.archive import pack_archive
-from wheelfactory.kernels.archive_manifest import shard_suffix
+from wheelfactory.kernels.archive_format import shard_suffix
 from wheelfactory.kernels.compiler.costs import Shard
 from wheelfactory.kernels.compiler.request import CompileResult
 from wheelfactory.kernels.compiler.store import Store

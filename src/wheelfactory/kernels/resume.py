@@ -8,7 +8,7 @@ from pathlib import Path
 from wheelfactory.core.errors import InputError, RunAgainError
 from wheelfactory.core.progress import logger
 from wheelfactory.kernels.archive import find_archives, pack_archive, require_complete, unpack_archive
-from wheelfactory.kernels.archive_manifest import ArchiveManifest
+from wheelfactory.kernels.archive_format import ArchiveManifest
 from wheelfactory.kernels.compiler.costs import Shard
 from wheelfactory.kernels.compiler.key import diff_key_parts
 from wheelfactory.kernels.compiler.store import SetKey, Store
