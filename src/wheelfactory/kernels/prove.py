@@ -28,14 +28,13 @@ from wheelfactory.emulator.ck_names import suggest_calls
 from wheelfactory.emulator.code_object import read_kernels
 from wheelfactory.emulator.findings import emulator_id
 from wheelfactory.kernels.archive import find_archives, read_archive_manifest
-from wheelfactory.kernels.compile import choose_recipe
+from wheelfactory.kernels.compile import choose_recipe, merge_set
 from wheelfactory.kernels.compiler import record_calls
 from wheelfactory.kernels.compiler.key import ROCM_PLACEHOLDER
 from wheelfactory.kernels.compiler.record_calls import Job, Recording
 from wheelfactory.kernels.compiler.store import Store
 from wheelfactory.kernels.kernel_set import KernelSet
 from wheelfactory.kernels.proof import Proof, proof_path, sample_sources
-from wheelfactory.kernels.resume import merge_set
 from wheelfactory.kernels.setup_env import store_folder
 from wheelfactory.matrix.facts import Context
 
