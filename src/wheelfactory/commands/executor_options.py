@@ -13,7 +13,7 @@ from wheelfactory.core.cell import Backend, Cell
 from wheelfactory.core.errors import BuildError, InputError
 from wheelfactory.core.progress import log_to_stderr
 from wheelfactory.kernels.setup_env import Cluster, CompileScope, store_folder
-from wheelfactory.kernels.store_limit import keep_used_sets, limit_store
+from wheelfactory.kernels.storage import keep_used_sets, limit_store
 from wheelfactory.matrix.facts import Context
 
 REMOTE_VARIABLE = "WHEELFACTORY_REMOTE"

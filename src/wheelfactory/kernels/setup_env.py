@@ -1,8 +1,8 @@
 """Run setup.py in an environment in which it compiles kernels through the factory; read the result, draw a timeline.
 
-setup.py starts our ninja as its ninja (see the package `compiler`). The timeline is for Perfetto or chrome://tracing, in
-Google's Trace Event Format, as of ninjatracing and clang's ``-ftime-trace``: complete events with times in microseconds,
-and a counter.
+setup.py starts our ninja as its ninja (see the package `compiler`). The timeline is for Perfetto or chrome://tracing,
+in Google's Trace Event Format, as in ninjatracing and clang's ``-ftime-trace``: complete events with times in
+microseconds, and a counter.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ _UNSIGNED_HINT = (
 
 
 class GitHubArchiveHost:
-    """A `wheelfactory.kernels.archive_host.ArchiveHost` in a repository. The name of an archive is its release tag.
+    """A `wheelfactory.kernels.storage.ArchiveHost` in a repository. The name of an archive is its release tag.
 
     Every published archive must be attested by `BUILD_WORKFLOW` of the repository; any other is refused.
     """
