@@ -243,11 +243,11 @@ def render_trace(entries: Iterable[ObjectRecord]) -> str:
     ordered = sorted(entries, key=lambda entry: (entry.start, entry.end, entry.source))
     begin = ordered[0].start if ordered else 0.0
     spans = [(entry, round((entry.start - begin) * 1e6), round((entry.end - begin) * 1e6)) for entry in ordered]
-    events = [*_compiles(spans), *_memory(spans)]
+    events = [*_compile_events(spans), *_memory_events(spans)]
     return json.dumps({"traceEvents": events, "displayTimeUnit": "ms"}) + "\n"
 
 
-def _compiles(spans: Iterable[tuple[ObjectRecord, int, int]]) -> Iterator[dict[str, Any]]:
+def _compile_events(spans: Iterable[tuple[ObjectRecord, int, int]]) -> Iterator[dict[str, Any]]:
     """Yield an event for each compile, on as few threads as possible."""
     running: list[tuple[int, int]] = []
     free: list[int] = []
@@ -269,7 +269,7 @@ def _compiles(spans: Iterable[tuple[ObjectRecord, int, int]]) -> Iterator[dict[s
         }
 
 
-def _memory(spans: Iterable[tuple[ObjectRecord, int, int]]) -> Iterator[dict[str, Any]]:
+def _memory_events(spans: Iterable[tuple[ObjectRecord, int, int]]) -> Iterator[dict[str, Any]]:
     """The sum of the peak MiB of all running compiles, an upper bound, at each change."""
     changes: Counter[int] = Counter()
     for entry, start, end in spans:
