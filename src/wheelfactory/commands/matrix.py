@@ -8,16 +8,16 @@ from pathlib import Path
 from wheelfactory.commands.options import Environ, add_option, add_shared, print_messages, print_rendered, print_results
 from wheelfactory.core.errors import DONE
 from wheelfactory.core.published import MANIFEST_NAME
-from wheelfactory.matrix.expand import expand
-from wheelfactory.matrix.facts import Matrix
-from wheelfactory.matrix.load import load_matrix
-from wheelfactory.matrix.select import (
+from wheelfactory.matrix.expand import (
     GITHUB_MATRIX_LIMIT,
+    expand,
     explain_selection,
     github_matrix,
     select_cells,
     unpublished_cells,
 )
+from wheelfactory.matrix.facts import Matrix
+from wheelfactory.matrix.load import load_matrix
 from wheelfactory.release.manifest import available_cells, read_manifest
 from wheelfactory.site.supported import supported_tables
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from dataclasses import dataclass
 
-from wheelfactory.core.installer import Installer, pip_for, uv_for
+from wheelfactory.core.published import Installer, pip_for, uv_for
 from wheelfactory.doctor.machine import Machine
 
 INSTALL_MATCHING_WHEEL = "install the matching wheel"

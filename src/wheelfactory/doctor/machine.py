@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from wheelfactory.core.cell import major_minor
-from wheelfactory.core.torch_build import TorchOrigin, find_origin
+from wheelfactory.core.label import TorchOrigin, find_origin
 
 
 def find_major_minor(version: str) -> tuple[int, int] | None:

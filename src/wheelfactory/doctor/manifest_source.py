@@ -11,9 +11,9 @@ from urllib.error import HTTPError, URLError
 from urllib.parse import unquote, urlsplit
 from urllib.request import HTTPRedirectHandler, Request, build_opener, url2pathname
 
-from wheelfactory.core.deadline import DOWNLOAD_TIMEOUT_S, call_within
 from wheelfactory.core.errors import InputError
 from wheelfactory.core.published import MANIFEST_NAME
+from wheelfactory.core.query import DOWNLOAD_TIMEOUT_S, call_within
 
 MAX_MANIFEST_BYTES = 1 << 28
 """Room for 25,000 wheels at 10 KB each."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from wheelfactory.explain.glossary import glossary
-from wheelfactory.kernels.compiler.flags import HEADER_OPTIONS, kernel_name, split_options
+from wheelfactory.kernels.compiler.hipcc import HEADER_OPTIONS, kernel_name, split_options
 
 _COMPILER = re.compile(r"(?:^|/)(?:hipcc|nvcc|clang\+\+(?:-\d+)?|amdclang\+\+|g\+\+(?:-\d+)?|c\+\+)$")
 _STATUS = re.compile(r"^\[\d+/\d+\] ")

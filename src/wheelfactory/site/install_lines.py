@@ -10,9 +10,8 @@ from urllib.parse import quote
 
 from wheelfactory.build.environments import cpu_torch_options, cpu_torch_requirement, cpu_torch_version
 from wheelfactory.core.cell import AITER_NAME, ANY_PYTHON, Backend, Cell
-from wheelfactory.core.installer import pip_for, url_with_sha256, uv_for
 from wheelfactory.core.label import IndexKey, Label, index_path
-from wheelfactory.core.published import WHEELS_FOLDER
+from wheelfactory.core.published import WHEELS_FOLDER, pip_for, url_with_sha256, uv_for
 from wheelfactory.matrix.facts import Matrix
 from wheelfactory.release.manifest import WheelRow
 from wheelfactory.site.index import page_templates

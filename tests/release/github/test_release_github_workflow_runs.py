@@ -12,8 +12,8 @@ from command_line import Cli, CommandResult
 from fake_github import FakeGitHub
 from fake_github.contract import example_job, example_run
 from fake_github.repository import OWNER_REPO
-from wheelfactory.core.digest import folder_sha256
 from wheelfactory.core.errors import DONE, FAILED, VERIFICATION_FAILED, InputError
+from wheelfactory.core.files import folder_sha256
 from wheelfactory.release.bundle import BUILD_WORKFLOW
 from wheelfactory.release.github.workflow_runs import RunRepository, WorkflowRun, require_own_run
 

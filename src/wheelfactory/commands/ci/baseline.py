@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from wheelfactory.build.pinned import make_plain_wheel, pin_release
-from wheelfactory.build.products import pin_product
+from wheelfactory.build.products import make_plain_wheel, pin_product, pin_release
 from wheelfactory.commands.options import Environ, add_shared, read_context
 from wheelfactory.core.cell import PRODUCTS, Cell, products_beside, split_names
 from wheelfactory.core.errors import DONE

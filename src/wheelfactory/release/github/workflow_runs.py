@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
-from wheelfactory.core.digest import SHA256
 from wheelfactory.core.errors import InputError
 from wheelfactory.core.models import FrozenModel
+from wheelfactory.core.strict import SHA256
 from wheelfactory.release.bundle import BUILD_WORKFLOW
 from wheelfactory.release.github.client import Client
 
