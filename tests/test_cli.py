@@ -324,6 +324,7 @@ def gates_pass(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("gates_pass")
+@pytest.mark.slow
 def test_publish_puts_a_verified_wheel_into_release_and_index(cli: Cli, release: Path, tmp_path: Path) -> None:
     wheel = flash_attn_wheel(tmp_path, CK_CELL)
     shown = cli("publish", "release", wheel, "--matrix", MATRIX)
@@ -347,6 +348,7 @@ def test_publish_removes_scratch_of_a_killed_run(cli: Cli, release: Path) -> Non
     assert not left.parent.exists()
 
 
+@pytest.mark.slow
 def test_publish_refuses_a_wheel_that_a_gate_refuses(cli: Cli, tmp_path: Path) -> None:
     wheel = flash_attn_wheel(tmp_path, CK_CELL)  # compiled, and its record does not say on which glibc
     shown = cli("publish", "new", wheel, "--matrix", MATRIX)
@@ -356,6 +358,7 @@ def test_publish_refuses_a_wheel_that_a_gate_refuses(cli: Cli, tmp_path: Path) -
     assert not (tmp_path / "new").exists()
 
 
+@pytest.mark.slow
 def test_verify_shows_each_gate_and_each_finding(cli: Cli, tmp_path: Path) -> None:
     wheel = stub_wheel(tmp_path, "einops", "0.8.2")
     shown = cli("verify", wheel)
@@ -367,6 +370,7 @@ def test_verify_shows_each_gate_and_each_finding(cli: Cli, tmp_path: Path) -> No
     assert finding.strip().startswith(f"{wheel.name}: expected a build record, found none (run `wheelfactory build`")
 
 
+@pytest.mark.slow
 def test_verify_of_several_wheels_or_of_a_release_does_not_stop_at_a_bad_one(
     cli: Cli, release: Path, tmp_path: Path
 ) -> None:
