@@ -52,7 +52,7 @@ from wheelfactory.kernels.set_estimates import source_reader
 from wheelfactory.kernels.source_list import SourceList
 from wheelfactory.matrix.load import load_matrix
 from wheelfactory_remote.fill import fill_store, find_missing_kernels
-from wheelfactory_remote.settings import parse_remote
+from wheelfactory_remote.server import parse_remote
 
 RELEASE, TARGETS, SEED = "2.8.3", ("gfx942",), 22
 COMMENT, PLATFORM = "clang version 19.0.0", "2" * 64

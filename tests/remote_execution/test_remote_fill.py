@@ -36,7 +36,7 @@ from wheelfactory_remote import client, fill, messages
 from wheelfactory_remote.action import Blob
 from wheelfactory_remote.cluster import RemoteCluster
 from wheelfactory_remote.fill import Kernel, fill_store, find_missing_kernels
-from wheelfactory_remote.settings import Remote, parse_remote
+from wheelfactory_remote.server import Remote, parse_remote
 
 COMMENT = "clang version 19.0.0"
 NAMES = tuple(f"fmha_fwd_d{dim}_fp16_{kind}" for dim in (64, 128) for kind in ("batch", "group"))

@@ -12,8 +12,8 @@ from wheelfactory.kernels.compiler.costs import Ledger
 from wheelfactory.kernels.compiler.survey import Survey
 from wheelfactory.kernels.setup_env import ledger_path, store_folder
 from wheelfactory_remote.fill import fill_store, find_missing_kernels
-from wheelfactory_remote.samples import verify_samples
-from wheelfactory_remote.settings import Remote
+from wheelfactory_remote.results import verify_samples
+from wheelfactory_remote.server import Remote
 
 
 @dataclass(frozen=True)

@@ -20,11 +20,9 @@ from wheelfactory.kernels.compiler.store import Store
 from wheelfactory.kernels.compiler.survey import Survey, SurveyPart
 from wheelfactory_remote import messages
 from wheelfactory_remote.action import TIMEOUT_S, RemoteAction, make_action, make_folder
-from wheelfactory_remote.channel import ClusterLostError, MissingInputsError, ResultError
 from wheelfactory_remote.client import Client
-from wheelfactory_remote.results import make_record, read_object, worker_name
-from wheelfactory_remote.samples import NOTHING_FILLED, Filled, Sample
-from wheelfactory_remote.settings import Remote
+from wheelfactory_remote.results import NOTHING_FILLED, Filled, Sample, make_record, read_object, worker_name
+from wheelfactory_remote.server import ClusterLostError, MissingInputsError, Remote, ResultError
 
 COMPILER_PROPERTY = "hip-compiler"
 """The platform property of workers that holds `worker_compiler`."""

@@ -1,15 +1,19 @@
-"""What a cluster returns for a compile: a verified object, and its record for the store."""
+"""What a cluster returns for a compile: a verified object, its record for the store, and samples to compare."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
+from wheelfactory.core.errors import BuildError
+from wheelfactory.core.progress import logger
 from wheelfactory.kernels.compiler.limits import require_object
-from wheelfactory.kernels.compiler.store import ObjectRecord
+from wheelfactory.kernels.compiler.store import ObjectRecord, Store
 from wheelfactory.wheel.elf.image import DamagedElfError
 from wheelfactory_remote import messages
-from wheelfactory_remote.channel import ResultError
 from wheelfactory_remote.client import Client
+from wheelfactory_remote.server import ResultError
 
 _MAX_SHOWN = 200
 """Characters of a server's text in a message."""
@@ -75,3 +79,47 @@ def make_record(
         made_by=worker_name(result),
         cached=is_cached,
     )
+
+
+@dataclass(frozen=True)
+class Sample:
+    """An object that the cluster made, and that this machine makes, too."""
+
+    store: Store
+    name: str
+    sha256: str
+    worker: str
+
+
+@dataclass(frozen=True)
+class Filled:
+    """What a cluster has done for a build."""
+
+    stores: tuple[Store, ...]
+    """Stores that may have received objects."""
+    samples: Sequence[Sample]
+
+
+NOTHING_FILLED = Filled((), ())
+"""What a build without a cluster has."""
+
+
+def verify_samples(filled: Filled) -> None:
+    """Compare the objects of the cluster with those that this machine has made since.
+
+    If one differs, remove every object of a worker from the stores and raise `BuildError`.
+    """
+    pairs = [(sample, sample.store.read_records().get(sample.name)) for sample in filled.samples]
+    compared = [(sample, made) for sample, made in pairs if made and not made.made_by]
+    differing = next(((sample, made) for sample, made in compared if sample.sha256 != made.sha256), None)
+    if differing:
+        sample, made = differing
+        for store in filled.stores:
+            store.remove_objects(entry for entry in store.read_records().values() if entry.made_by)
+        raise BuildError(
+            "the cluster made another object than this machine",
+            f"{sample.name} by {sample.worker}: {sample.sha256[:12]}, here {made.sha256[:12]}",
+            "its objects are removed from the cache: build without --remote, or find the worker's error",
+        )
+    if filled.samples:
+        logger.info("%d of %d sampled kernels compiled here, too: same bytes", len(compared), len(filled.samples))
