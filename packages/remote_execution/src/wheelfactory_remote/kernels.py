@@ -1,4 +1,4 @@
-"""What a cluster returns for a compile: a verified object, its record for the store, and samples to compare."""
+"""The kernels that a cluster compiles: which are missing, the verified objects and records that return, and samples."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from pathlib import Path
 
 from wheelfactory.core.errors import BuildError
 from wheelfactory.core.progress import logger
+from wheelfactory.kernels.compiler.costs import Cost, Ledger, predict_cost
 from wheelfactory.kernels.compiler.limits import require_object
 from wheelfactory.kernels.compiler.store import ObjectRecord, Store
+from wheelfactory.kernels.compiler.survey import Survey, SurveyPart
 from wheelfactory.wheel.elf.image import DamagedElfError
 from wheelfactory_remote import messages
 from wheelfactory_remote.client import Client
@@ -20,6 +22,34 @@ _MAX_SHOWN = 200
 
 _MAX_OUTPUT_BYTES = 1 << 20
 """What a compiler printed is not read if it is longer."""
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """One compile to have done."""
+
+    store: Store
+    part: SurveyPart
+    name: str
+    predicted: Cost
+
+
+def find_missing_kernels(survey: Survey, kernels: Path, ledger: Ledger, *, ignore_cache: bool = False) -> list[Kernel]:
+    """List the compiles whose objects the store lacks, the most expensive first.
+
+    With `ignore_cache` it first removes those that an earlier build took from the cache of a server.
+    """
+    found = []
+    for part in survey.parts:
+        store = Store(kernels, part.key)
+        store.create()
+        if ignore_cache:
+            store.remove_objects(entry for entry in store.read_records().values() if entry.cached)
+        found += [
+            Kernel(store, part, name, predict_cost(ledger, name, part.targets, survey.compiler))
+            for name in store.find_missing(part.sources)
+        ]
+    return sorted(found, key=lambda kernel: (-kernel.predicted.cpu_s, kernel.name, kernel.part.targets))
 
 
 def worker_name(result: messages.ActionResult) -> str:
