@@ -30,7 +30,7 @@ from wheelfactory.kernels.archive_format import (
     parse_archive_manifest,
     write_member,
 )
-from wheelfactory.kernels.compiler.limits import require_object
+from wheelfactory.kernels.compiler.objects import require_object
 from wheelfactory.kernels.compiler.store import ObjectRecord, Store
 from wheelfactory.kernels.proof import Proof
 from wheelfactory.wheel.elf.image import DamagedElfError

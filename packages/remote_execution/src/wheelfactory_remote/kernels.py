@@ -9,7 +9,7 @@ from pathlib import Path
 from wheelfactory.core.errors import BuildError
 from wheelfactory.core.progress import logger
 from wheelfactory.kernels.compiler.costs import Cost, Ledger, predict_cost
-from wheelfactory.kernels.compiler.limits import require_object
+from wheelfactory.kernels.compiler.objects import require_object
 from wheelfactory.kernels.compiler.store import ObjectRecord, Store
 from wheelfactory.kernels.compiler.survey import Survey, SurveyPart
 from wheelfactory.wheel.elf.image import DamagedElfError
