@@ -32,7 +32,7 @@ from wheelfactory.kernels.archive_format import (
 )
 from wheelfactory.kernels.compiler.objects import require_object
 from wheelfactory.kernels.compiler.store import ObjectRecord, Store
-from wheelfactory.kernels.proof import Proof
+from wheelfactory.kernels.kernel_set import Proof
 from wheelfactory.wheel.elf.image import DamagedElfError
 
 MANIFEST_NAME = "manifest.json"
