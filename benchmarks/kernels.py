@@ -31,8 +31,7 @@ from wheelfactory.kernels.compiler.costs import (
 )
 from wheelfactory.kernels.compiler.targets import HOST
 from wheelfactory.kernels.estimate import CostModel, Runners, Sharding, estimate_set, wall_time
-from wheelfactory.kernels.kernel_set import KernelSet, group_kernel_sets
-from wheelfactory.kernels.proof import predict_cpu_s
+from wheelfactory.kernels.kernel_set import KernelSet, group_kernel_sets, predict_cpu_s
 from wheelfactory.kernels.source_list import SourceList, list_sources
 from wheelfactory.matrix.expand import expand
 from wheelfactory.matrix.facts import Matrix

@@ -13,7 +13,7 @@ from wheelfactory.kernels.archive import find_archives, read_archive_manifest
 from wheelfactory.kernels.compiler.request import join_keys
 from wheelfactory.kernels.compiler.store import ObjectRecord, SetKey, Store
 from wheelfactory.kernels.compiler.targets import HOST
-from wheelfactory.kernels.proof import Proof, require_proof
+from wheelfactory.kernels.kernel_set import Proof, require_proof
 from wheelfactory.verify.result import Finding
 from wheelfactory.wheel.elf.offload import Bundle
 

@@ -29,7 +29,8 @@ from wheelfactory.kernels.kernel_set import group_kernel_sets, require_set, stor
 from wheelfactory.kernels.storage import download_set
 from wheelfactory.matrix.expand import expand
 from wheelfactory.matrix.load import load_matrix
-from wheelfactory.pipeline.collect import (
+from wheelfactory.pipeline.jobs import WorkflowJobs, batch_matrix
+from wheelfactory.pipeline.outcome import (
     MAX_ROUNDS,
     SetState,
     buildable_cells,
@@ -37,7 +38,6 @@ from wheelfactory.pipeline.collect import (
     fail_after_last_round,
     take_sealed,
 )
-from wheelfactory.pipeline.jobs import WorkflowJobs, batch_matrix
 from wheelfactory.release.bundle import read_bundle, read_subjects
 from wheelfactory.release.github.workflow_runs import read_run, read_seals, require_own_run
 from wheelfactory.release.manifest import available_cells
