@@ -324,7 +324,6 @@ def gates_pass(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("gates_pass")
-@pytest.mark.slow
 def test_publish_puts_a_verified_wheel_into_release_and_index(cli: Cli, release: Path, tmp_path: Path) -> None:
     wheel = flash_attn_wheel(tmp_path, CK_CELL)
     shown = cli("publish", "release", wheel, "--matrix", MATRIX)
