@@ -28,8 +28,7 @@ from wheel_factory import (
 )
 from wheelfactory.core.errors import InputError
 from wheelfactory.wheel.build_record import Toolchain
-from wheelfactory.wheel.inspect.facts import inspect
-from wheelfactory.wheel.inspect.facts_text import describe
+from wheelfactory.wheel.inspection import describe, inspect
 
 ENVIRON = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
 
