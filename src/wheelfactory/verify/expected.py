@@ -1,7 +1,7 @@
 """Derive the expected members of a wheel from the plain build of its pinned sources.
 
 The changes from a plain build to a finished wheel are implemented here a second time, on purpose: a gate that called
-`wheel.rewrite` and `wheel.metadata` would agree with their bugs.
+`wheel.rewrite` would agree with its bugs.
 """
 
 from __future__ import annotations
