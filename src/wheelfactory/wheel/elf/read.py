@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import islice
 
+from wheelfactory.wheel.elf.code_object import arch_from_flags
 from wheelfactory.wheel.elf.dynamic import Dynamic, read_dynamic
 from wheelfactory.wheel.elf.image import EM_AMDGPU, Buffer, ElfImage
 from wheelfactory.wheel.elf.linker_layout import find_layout_faults
 from wheelfactory.wheel.elf.offload import Bundle, DeviceCode, read_bundles, sum_device_code
 from wheelfactory.wheel.elf.offload_package import read_packages
 from wheelfactory.wheel.elf.registration import FATBIN, Registration, read_registration
-from wheelfactory.wheel.elf.targets import arch_from_flags
 
 _PACKAGES, _SHT_LLVM_OFFLOADING = b".llvm.offloading", 0x6FFF4C0B
 """The section with device code that waits for a device link, which LLVM finds by its type."""

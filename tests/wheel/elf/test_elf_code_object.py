@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from wheelfactory.wheel.elf.targets import Target, arch_from_flags
+from wheelfactory.wheel.elf.code_object import Target, arch_from_flags
 
 HIP = "hipv4-amdgcn-amd-amdhsa--"
 
