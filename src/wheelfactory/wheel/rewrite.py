@@ -1,6 +1,7 @@
 """Turn a raw wheel into the finished wheel, reproducibly: equal members give an equal file.
 
-METADATA gets the label in its version, and requirements on torch at the minor that the wheel supports."""
+METADATA gets the label in its version, and requirements on torch at the minor that the wheel supports.
+"""
 
 from __future__ import annotations
 

@@ -3,7 +3,8 @@
 A code object is a shared library for one AMD GPU target. Host code has the names of its kernels as constants, with
 which it registers them. Standard library only: the compiles in a cell's image check their objects with it.
 
-Source: LLVM, "User Guide for AMDGPU Backend": ELF header, note records, symbols, and kernel descriptor."""
+Source: LLVM, "User Guide for AMDGPU Backend": ELF header, note records, symbols, and kernel descriptor.
+"""
 
 from __future__ import annotations
 
