@@ -25,7 +25,7 @@ from wheelfactory.verify.code_objects import check_code_objects
 from wheelfactory.verify.gate import Subject
 from wheelfactory.verify.result import GateResult, Status
 from wheelfactory.wheel.elf.image import ElfImage
-from wheelfactory.wheel.elf.registration import FATBIN
+from wheelfactory.wheel.elf.read import FATBIN
 from wheelfactory.wheel.read import Wheel
 
 ARCHS = MATRIX.archs(CK)
