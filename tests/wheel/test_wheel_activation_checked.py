@@ -40,8 +40,7 @@ from wheelfactory.verify.gate import Subject
 from wheelfactory.verify.programs.attention_cases import FIRST
 from wheelfactory.verify.proofs import run_program
 from wheelfactory.wheel.activation import corrections
-from wheelfactory.wheel.activation.corrections import corrected_members, read_corrections
-from wheelfactory.wheel.activation.options import read_options, refused_options
+from wheelfactory.wheel.activation.corrections import corrected_members, read_corrections, read_options, refused_options
 from wheelfactory.wheel.build_record import BuildRecord
 from wheelfactory.wheel.read import Wheel
 from wheelfactory.wheel.rewrite import finish_pure_wheel, finish_wheel

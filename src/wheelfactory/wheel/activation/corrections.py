@@ -1,13 +1,14 @@
-"""What the factory changes in upstream's files: corrected lines, and the module that it adds to a Triton wheel.
+"""What the factory changes in upstream's files, what it adds to a Triton wheel, and which options wheels refuse.
 
-corrections.yaml has each corrected line with its reason. By the added module a Triton wheel works without a variable;
-why a module and not a ``.pth`` file or a patch: docs/explanation/activation.md.
+corrections.yaml has each corrected line with its reason, options.yaml the refused options. By the added module a Triton
+wheel works without a variable; why a module and not a ``.pth`` file or a patch: docs/explanation/activation.md.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from fnmatch import fnmatch
 from functools import cache
 from pathlib import Path
 
@@ -98,3 +99,31 @@ def _corrections_of(wheel: Wheel) -> tuple[Correction, ...]:
     known = [one for one in read_corrections() if one.file in wheel.sizes]
     found = zip(known, wheel.read_members(one.file for one in known), strict=True)
     return tuple(one for one, (_, content) in found if hashlib.sha256(content).hexdigest() == one.sha256)
+
+
+class Options(FrozenModel):
+    """The options of all wheels."""
+
+    wheels: Mapping[str, str]
+    """A pattern of releases with backends, ``fa2.8.3-triton``, for each kind of wheel; the first match counts."""
+    refused: Mapping[str, tuple[str, ...]]
+    """The kinds of wheels that refuse an option, for each option."""
+
+
+@cache
+def read_options() -> Options:
+    """Read options.yaml."""
+    text = Path(__file__).with_name("options.yaml").read_text(encoding="utf-8")
+    return Options.model_validate(yaml.safe_load(text), strict=False)
+
+
+def refused_options(cell: Cell) -> tuple[str, ...]:
+    """Return the options for which the wheel of a cell raises an error."""
+    return options_refused_by(cell.flash_attn, cell.backend)
+
+
+def options_refused_by(flash_attn: str, backend: Backend) -> tuple[str, ...]:
+    """Return the options for which the wheels of a release and a backend raise an error."""
+    options, name = read_options(), f"fa{flash_attn}-{backend}"
+    kind = next((kind for kind, pattern in options.wheels.items() if fnmatch(name, pattern)), None)
+    return tuple(option for option, kinds in options.refused.items() if kind in kinds)
