@@ -1,7 +1,7 @@
 """Build a wheel without compiled code from pinned sources: finished, or plain to compare with.
 
 Plain wheels are what setuptools makes of the sources, with no backend and no label: a second, independent build without
-build_rocm.sh, container and rewriting (see `verify.expected`). They are cached by everything that they are made from.
+build_rocm.sh, container and rewriting (see `verify.contents`). They are cached by everything that they are made from.
 """
 
 from __future__ import annotations
