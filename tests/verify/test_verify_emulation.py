@@ -21,11 +21,10 @@ from wheelfactory.core.host import read_host
 from wheelfactory.matrix.facts import Context
 from wheelfactory.matrix.load import load_matrix
 from wheelfactory.verify import emulation as module
-from wheelfactory.verify.accuracy import NumericCase, find_numeric_faults, find_tolerance
+from wheelfactory.verify.accuracy import KnownLimit, NumericCase, find_numeric_faults, find_tolerance
 from wheelfactory.verify.emulation import EmulatedKernel, EmulationReport, check_in_emulation, predict_minutes
 from wheelfactory.verify.gate import Subject
 from wheelfactory.verify.gates import verify
-from wheelfactory.verify.limits import KnownLimit
 from wheelfactory.verify.programs.attention_cases import ARCH, FIRST
 from wheelfactory.verify.result import GateResult, Status
 from wheelfactory.wheel.activation.corrections import refused_options

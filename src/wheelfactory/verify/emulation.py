@@ -28,9 +28,15 @@ from wheelfactory.build.recipe import choose_jobs
 from wheelfactory.core.files import write_launcher
 from wheelfactory.core.progress import announced_progress, logger
 from wheelfactory.emulator.findings import emulator_id
-from wheelfactory.verify.accuracy import NumericReport, find_numeric_faults, find_tolerance, refusals, worst_errors
+from wheelfactory.verify.accuracy import (
+    NumericReport,
+    find_cell_limits,
+    find_numeric_faults,
+    find_tolerance,
+    refusals,
+    worst_errors,
+)
 from wheelfactory.verify.gate import Subject
-from wheelfactory.verify.limits import find_cell_limits
 from wheelfactory.verify.programs.attention_cases import SUITES
 from wheelfactory.verify.proofs import (
     PROGRAMS,

@@ -17,8 +17,7 @@ from wheelfactory.gpu.validate.checks import as_cases, check_calls, check_instal
 from wheelfactory.gpu.validate.installed import InstalledPackage
 from wheelfactory.gpu.validate.report import ResultError, ValidationCase, ValidationCheck
 from wheelfactory.verify import accuracy as rule
-from wheelfactory.verify.accuracy import AITER_TOLERANCE, TOLERANCES, NumericReport
-from wheelfactory.verify.limits import KnownLimit
+from wheelfactory.verify.accuracy import AITER_TOLERANCE, TOLERANCES, KnownLimit, NumericReport
 from wheelfactory.verify.result import Status
 
 TRITON_MODULE = TOLERANCES[Backend.TRITON].module

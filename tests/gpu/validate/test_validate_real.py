@@ -28,7 +28,7 @@ from wheelfactory.gpu.validate import compute, validate
 from wheelfactory.gpu.validate.installed import InstalledPackage, read_installed
 from wheelfactory.gpu.validate.report import Hardware, Software, Validation
 from wheelfactory.verify import emulation
-from wheelfactory.verify.limits import KnownLimit
+from wheelfactory.verify.accuracy import KnownLimit
 from wheelfactory.verify.programs.attention_cases import SMALL
 from wheelfactory.verify.result import Status
 

@@ -21,11 +21,11 @@ from wheelfactory.verify.accuracy import (
     AITER_TOLERANCE,
     FALLBACK_TOLERANCE,
     TOLERANCES,
+    KnownLimit,
     NumericReport,
     Tolerance,
     find_tolerance,
 )
-from wheelfactory.verify.limits import KnownLimit
 from wheelfactory.verify.result import Status, is_within
 
 _VARIABLE = "FLASH_ATTENTION_TRITON_AMD_ENABLE"

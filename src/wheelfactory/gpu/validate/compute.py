@@ -22,7 +22,14 @@ from wheelfactory.gpu.validate.report import (
 from wheelfactory.matrix.expand import expand
 from wheelfactory.matrix.facts import Context
 from wheelfactory.matrix.select import require_in_matrix
-from wheelfactory.verify.accuracy import FALLBACK_TOLERANCE, NUMBERS_PROGRAM, NumericReport
+from wheelfactory.verify.accuracy import (
+    FALLBACK_TOLERANCE,
+    NUMBERS_PROGRAM,
+    KnownLimit,
+    NumericReport,
+    find_cell_limits,
+    find_limits,
+)
 from wheelfactory.verify.emulation import (
     EXECUTE,
     EmulationReport,
@@ -33,7 +40,6 @@ from wheelfactory.verify.emulation import (
     predict_minutes,
 )
 from wheelfactory.verify.gate import Subject
-from wheelfactory.verify.limits import KnownLimit, find_cell_limits, find_limits
 from wheelfactory.verify.proofs import AnyReport, device_environ, run_program, stand_in_torch_version
 from wheelfactory.verify.result import Status
 from wheelfactory.wheel.activation.corrections import refused_options
