@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from backend_calls import counting_calls, find_backend  # type: ignore[import-not-found]  # of verify/programs
+from attention_calls import counting_calls, find_backend  # type: ignore[import-not-found]  # of verify/programs
 from call_options import CallOptions, NotRunError, Tensor  # type: ignore[import-not-found]  # beside this program
 from torch_attention import (  # type: ignore[import-not-found]  # likewise
     flex,
