@@ -23,7 +23,7 @@ OLDEST_PROGRAM_PYTHON = (3, 9)
 
 AUTOTUNE_VARIABLE = "FLASH_ATTENTION_TRITON_AMD_AUTOTUNE"
 
-# the option of the test mode; verify/programs/non_amd_gpu.py implements it
+# the option of the test mode; verify/programs/without_amd_gpu.py implements it
 _NON_AMD_GPU = "--non-amd-gpu"
 
 

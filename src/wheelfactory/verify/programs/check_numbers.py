@@ -45,7 +45,7 @@ from attention_reference import (  # type: ignore[import-not-found]
     by_sequence,
     rounding_to,
 )
-from non_amd_gpu import drop_amd_launch_options  # type: ignore[import-not-found]
+from without_amd_gpu import drop_amd_launch_options  # type: ignore[import-not-found]
 
 BACKEND_FUNCTIONS = ("fwd", "bwd", "varlen_fwd", "varlen_bwd", "fwd_kvcache")
 """The functions of a backend that flash_attn calls."""

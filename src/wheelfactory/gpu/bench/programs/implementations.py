@@ -203,7 +203,7 @@ def run_program(
     """
     config, dropped, report = json.loads(sizes), None, dict[str, Any]()
     if config["foreign_gpu"] and name == "flash-attn":
-        dropped = import_module("non_amd_gpu").drop_amd_launch_options()
+        dropped = import_module("without_amd_gpu").drop_amd_launch_options()
 
     def tell(found: dict[str, Any]) -> None:
         report.update(found, dropped=None if dropped is None else sorted(dropped))

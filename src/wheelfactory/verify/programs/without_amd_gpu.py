@@ -1,6 +1,10 @@
-"""Answer what aiter asks torch.cuda, on a machine without a GPU.
+"""Run the kernels of a wheel without an AMD GPU: on another vendor's, or with answers to what aiter asks torch.cuda.
 
-aiter checks devices by assertions too, so it is imported without them.
+The first is the non-AMD GPU test mode. Upstream launches its kernels with options that only Triton's AMD backend
+supports; NVIDIA's rejects them. They are hints to AMD's compiler (waves per unit, size of the matrix instruction) and
+do not change results. Correct results in this mode show that the kernels are correct, but nothing about AMD GPUs.
+
+The second is for a machine without a GPU. aiter checks devices by assertions too, so it is imported without them.
 """
 
 from __future__ import annotations
@@ -13,7 +17,29 @@ from types import CodeType, SimpleNamespace
 from typing import Any
 
 import torch
-import triton  # type: ignore[import-not-found]
+
+# the AMD options of flash-attn's launches. Source: Triton's third_party/amd/backend/compiler.py, ``HIPOptions``
+AMD_LAUNCH_OPTIONS = ("waves_per_eu", "matrix_instr_nonkdim")
+
+
+def drop_amd_launch_options() -> set[str]:
+    """Patch Triton 3.1 to 3.8 to drop `AMD_LAUNCH_OPTIONS` from every launch, unless the kernel has such an argument.
+
+    Return the set of dropped names; it fills while kernels are launched.
+    """
+    from triton.runtime.jit import JITFunction  # type: ignore[import-not-found]
+
+    dropped: set[str] = set()
+    launch = JITFunction.run
+
+    def run(self: Any, *arguments: Any, **options: Any) -> Any:
+        amd_only = {name for name in AMD_LAUNCH_OPTIONS if name in options and name not in self.arg_names}
+        dropped.update(amd_only)
+        return launch(self, *arguments, **{name: value for name, value in options.items() if name not in amd_only})
+
+    JITFunction.run = run
+    return dropped
+
 
 # compute units of an MI300X and of an RX 7900 XTX: aiter sizes its grids by them, and kernels do not depend on that
 _UNITS = {"gfx9": 304, "gfx1": 96}
@@ -60,6 +86,8 @@ def stand_in_gpu(arch: str) -> None:
 
     aiter must not be imported yet.
     """
+    import triton  # type: ignore[import-not-found]  # late: the fallback computes without it
+
     sys.meta_path.insert(0, _AiterFinder())
     triton.testing.do_bench_cudagraph = call_once  # what the autotuner measures with where a kernel asks for graphs
     cuda: Any = torch.cuda
