@@ -27,7 +27,7 @@ from wheelfactory.release.manifest import WheelRow
 from wheelfactory.release.published_checks import check_installed
 from wheelfactory.release.published_site import PublishedSite
 from wheelfactory.site.check.sample import SampledWheel
-from wheelfactory.verify.proofs import PROGRAMS
+from wheelfactory.verify.proofs import IMPORT_PROGRAM
 from wheelfactory.verify.result import Finding, GateResult, Status
 
 INSTALL_S = 1800.0
@@ -162,8 +162,8 @@ def _run(
 def _import(row: WheelRow, environment: Environment, settings: Mapping[str, str]) -> str:
     """Import the package, isolated; return why that failed, or an empty text."""
     is_fallback, expected = row.product in OFFERED_PRODUCTS, json.dumps({"version": row.version})
-    program = [PROGRAMS / "import_fallback.py", row.project] if is_fallback else [PROGRAMS / "import_wheel.py"]
-    command = (environment.python, "-I", "-B", *program)
+    imported = ["fallback", row.project] if is_fallback else ["wheel"]
+    command = (environment.python, "-I", "-B", IMPORT_PROGRAM, *imported)
     output, reason = _run(command, settings, IMPORT_S, environment.folder)
     found = (output.splitlines() or ["no output"])[-1]
     return reason or ("" if found == expected else f"version {found}")
