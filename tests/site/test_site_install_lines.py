@@ -15,7 +15,7 @@ from wheelfactory.core.label import Label
 from wheelfactory.matrix.facts import Matrix
 from wheelfactory.matrix.load import load_matrix
 from wheelfactory.release.manifest import WheelRow
-from wheelfactory.site.install_lines import (
+from wheelfactory.site.index import (
     directory_install_lines,
     file_install_line,
     github_pages_url,
@@ -36,7 +36,7 @@ def matrix() -> Matrix:
 @pytest.fixture(autouse=True)
 def _no_network(monkeypatch: pytest.MonkeyPatch) -> None:
     options = ("--extra-index-url", "https://cpu.example")
-    monkeypatch.setattr("wheelfactory.site.install_lines.cpu_torch_options", lambda: options)
+    monkeypatch.setattr("wheelfactory.site.index.cpu_torch_options", lambda: options)
 
 
 def a_row(cell: Cell, yanked: str | None = None) -> WheelRow:

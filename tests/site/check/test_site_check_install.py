@@ -21,7 +21,7 @@ from wheelfactory.release.published_site import read_site
 from wheelfactory.site.check import install
 from wheelfactory.site.check.install import InstallSource, check_install, install_commands, install_environ, require_uv
 from wheelfactory.site.check.sample import SampledWheel
-from wheelfactory.site.install_lines import install_templates
+from wheelfactory.site.index import install_templates
 from wheelfactory.verify.result import Status
 
 TAMPERED = f"fa2.8.3-rocm6.4-torch2.9.1-{PYTHON_TAG}-ck"
