@@ -120,7 +120,7 @@ def _pages_repository(address: str) -> str | None:
     host = parts.hostname or ""
     if parts.scheme != "https" or not host.endswith(_PAGES_HOST):
         return None
-    # the inverse of `site.install_lines.github_pages_url`
+    # the inverse of `site.index.github_pages_url`
     return f"{host.removesuffix(_PAGES_HOST)}/{parts.path.strip('/').partition('/')[0] or host}"
 
 
