@@ -196,7 +196,7 @@ def _no_network(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("wheelfactory.site.index.cpu_torch_options", lambda: options)
 
 
-def a_row(cell: Cell, yanked: str | None = None) -> WheelRow:
+def row_of(cell: Cell, yanked: str | None = None) -> WheelRow:
     """The row of the wheel of a cell."""
     label = str(Label.from_cell(cell))
     named = {"project": "flash-attn", "version": f"{cell.flash_attn}+{label}", "cell": cell.id, "label": label}
@@ -208,7 +208,7 @@ def triton(flash_attn: str, rocm: str, torch: str = TORCH) -> Cell:
     return Cell.from_axes(flash_attn, "3", torch, rocm, Backend.TRITON)
 
 
-ROW = a_row(triton("2.8.3", "7.2"))
+ROW = row_of(triton("2.8.3", "7.2"))
 LABEL = f"rocm72torch{TORCH.rpartition('.')[0]}triton"
 
 
@@ -239,7 +239,7 @@ def test_the_trial_line_pins_the_wheel_its_triton_and_the_cpu_torch(matrix: Matr
 
 def test_of_several_wheels_the_newest_is_picked(matrix: Matrix) -> None:
     releases, rocms = list(matrix.flash_attn), list(matrix.rocm)
-    rows = [a_row(triton(release, rocm)) for release in reversed(releases) for rocm in reversed(rocms)]
+    rows = [row_of(triton(release, rocm)) for release in reversed(releases) for rocm in reversed(rocms)]
     picked = pick_smoke_test_wheel(rows, matrix)
     assert picked
     assert picked.cell == triton(releases[0], rocms[0]).id
@@ -250,11 +250,11 @@ CK = Cell.from_axes("2.8.3", "3.11", TORCH, "7.2", Backend.CK)
 
 def test_unsuitable_wheels_are_not_picked(matrix: Matrix) -> None:
     cases: list[WheelRow] = [
-        a_row(triton("2.8.3", "7.2"), yanked="broken"),  # yanked
-        a_row(CK),  # compiled
-        a_row(triton("2.8.3", "7.2", torch="2.5.1")),  # another torch
-        a_row(triton("1.0.0", "7.2")),  # flash-attn that the matrix has no more
-        a_row(triton("2.8.3", "5.7")),  # ROCm that the matrix has no more
+        row_of(triton("2.8.3", "7.2"), yanked="broken"),  # yanked
+        row_of(CK),  # compiled
+        row_of(triton("2.8.3", "7.2", torch="2.5.1")),  # another torch
+        row_of(triton("1.0.0", "7.2")),  # flash-attn that the matrix has no more
+        row_of(triton("2.8.3", "5.7")),  # ROCm that the matrix has no more
         ROW.model_copy(update={"cell": None, "label": None}),  # dependency
     ]
     for row in cases:
@@ -269,7 +269,7 @@ def test_pages_serve_a_repository_below_its_owner_but_for_the_owners_own_site() 
 
 # -- a preview, whose kernels are in aiter
 
-PREVIEW = a_row(Cell.parse("fa2.8.4+git4a948e9-rocm7.2-torch2.13.0-py3-triton")).model_copy(
+PREVIEW = row_of(Cell.parse("fa2.8.4+git4a948e9-rocm7.2-torch2.13.0-py3-triton")).model_copy(
     update={"filename": "flash_attn-2.8.4+rocm72torch2.13tritongit4a948e9-py3-none-any.whl"}
 )
 KERNELS = PREVIEW.model_copy(
