@@ -15,7 +15,7 @@ from wheelfactory.core.errors import InputError
 from wheelfactory.core.published import MANIFEST_NAME
 from wheelfactory.release.manifest import WheelRow, manifest_bytes, read_manifest
 from wheelfactory.release.published_site import PublishedSite, read_site
-from wheelfactory.site.check.served import POLL_S, check_cells, check_files, wait_for_site
+from wheelfactory.site.check_served import POLL_S, check_cells, check_files, wait_for_site
 from wheelfactory.verify.result import GateResult
 
 CELL = "fa2.8.3-rocm6.4-torch2.9.1-py3-triton"
@@ -160,7 +160,7 @@ def test_a_site_that_stays_stale_is_drift_when_the_time_is_up(release: Path, mon
     rows = read_manifest(release)
     (release / MANIFEST_NAME).write_bytes(manifest_bytes(rows[:1]))
     clock = [0.0]
-    monkeypatch.setattr("wheelfactory.site.check.served.monotonic", lambda: clock[0])
+    monkeypatch.setattr("wheelfactory.site.check_served.monotonic", lambda: clock[0])
 
     def pause(seconds: float) -> None:
         clock[0] += seconds

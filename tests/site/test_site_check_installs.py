@@ -18,9 +18,9 @@ from wheelfactory.core.cell import Cell
 from wheelfactory.core.errors import VERIFICATION_FAILED, BuildError, InputError
 from wheelfactory.release.manifest import read_manifest
 from wheelfactory.release.published_site import read_site
-from wheelfactory.site.check import install
-from wheelfactory.site.check.install import InstallSource, check_install, install_commands, install_environ, require_uv
-from wheelfactory.site.check.sample import SampledWheel
+from wheelfactory.site import check_installs
+from wheelfactory.site.check_installs import InstallSource, check_install, install_commands, install_environ, require_uv
+from wheelfactory.site.check_sample import SampledWheel
 from wheelfactory.site.index import install_templates
 from wheelfactory.verify.result import Status
 
@@ -124,25 +124,26 @@ def test_what_is_missing_or_replaced_after_an_install_is_drift_and_so_is_a_pytho
     release: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cuda = SimpleNamespace(version="2.12.1+cu128")
-    monkeypatch.setattr(install, "make_python_environment", lambda folder, version, environ: Environment(folder))
-    monkeypatch.setattr(install, "run", lambda *_, **__: SimpleNamespace(returncode=0, stdout="", stderr=""))
-    monkeypatch.setattr(install, "find_packages", lambda *_: SimpleNamespace(distributions=lambda name: iter([cuda])))
+    monkeypatch.setattr(check_installs, "make_python_environment", lambda folder, version, environ: Environment(folder))
+    monkeypatch.setattr(check_installs, "run", lambda *_, **__: SimpleNamespace(returncode=0, stdout="", stderr=""))
+    other = SimpleNamespace(distributions=lambda name: iter([cuda]))
+    monkeypatch.setattr(check_installs, "find_packages", lambda *_: other)
     steps = ("install with pip", "install with uv")
     assert results_with(release, tmp_path) == dict.fromkeys(steps, "torch 2.12.1+cu128")
 
     torch = SimpleNamespace(version="2.12.1+rocm7.2")
     alone = SimpleNamespace(distributions=lambda name: iter([torch] if name == "torch" else []))
-    monkeypatch.setattr(install, "find_packages", lambda *_: alone)
+    monkeypatch.setattr(check_installs, "find_packages", lambda *_: alone)
     missing = {"installed by pip": "none", "installed by uv": "none"}
     assert missing.items() <= results_with(release, tmp_path).items()
 
     refused = SimpleNamespace(returncode=1, stdout="Looking in indexes\n", stderr="  \u00d7 No\n  \u2570 found\n")
-    monkeypatch.setattr(install, "run", lambda *_, **__: refused)
+    monkeypatch.setattr(check_installs, "run", lambda *_, **__: refused)
     steps = ("install torch with pip", "install torch with uv")
     assert results_with(release, tmp_path) == dict.fromkeys(steps, "\u00d7 No \u2570 found")
 
     def refuse(*_: object) -> Environment:
         raise BuildError("command failed", "uv venv: no download for Python 3.12", "install it")
 
-    monkeypatch.setattr(install, "make_python_environment", refuse)
+    monkeypatch.setattr(check_installs, "make_python_environment", refuse)
     assert results_with(release, tmp_path) == {"environment": "command failed: uv venv: no download for Python 3.12"}

@@ -13,7 +13,7 @@ from wheelfactory.core.cell import FALLBACK_NAME, Backend, Cell
 from wheelfactory.core.files import MATRIX
 from wheelfactory.matrix.expand import expand
 from wheelfactory.matrix.load import load_matrix
-from wheelfactory.site.check.sample import SampledWheel, choose_sample, count_weeks
+from wheelfactory.site.check_sample import SampledWheel, choose_sample, count_weeks
 from wheelfactory.verify.gates import required_gates
 from wheelfactory.verify.result import GateResult, Status
 

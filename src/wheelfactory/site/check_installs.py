@@ -26,7 +26,7 @@ from wheelfactory.core.query import Packages, find_packages
 from wheelfactory.release.manifest import WheelRow
 from wheelfactory.release.published_checks import check_installed
 from wheelfactory.release.published_site import PublishedSite
-from wheelfactory.site.check.sample import SampledWheel
+from wheelfactory.site.check_sample import SampledWheel
 from wheelfactory.verify.proofs import IMPORT_PROGRAM
 from wheelfactory.verify.result import Finding, GateResult, Status
 
