@@ -30,7 +30,7 @@ from wheelfactory.doctor.fit import find_fit
 from wheelfactory.doctor.gpu_match import gpu_warnings
 from wheelfactory.doctor.machine import Machine
 from wheelfactory.doctor.published_wheels import PublishedWheel
-from wheelfactory.doctor.report_text import machine_lines
+from wheelfactory.doctor.report_output import machine_lines
 from wheelfactory.doctor.steps import Target, wheel_step
 from wheelfactory.wheel.activation.corrections import added_members
 

@@ -33,8 +33,7 @@ from wheelfactory.doctor.manifest_source import ManifestSource
 from wheelfactory.doctor.program import add_options, diagnose_and_report, install_best, main
 from wheelfactory.doctor.published_wheels import PublishedWheel
 from wheelfactory.doctor.report import DoctorReport, make_report
-from wheelfactory.doctor.report_json import as_json
-from wheelfactory.doctor.report_text import report_lines
+from wheelfactory.doctor.report_output import as_json, report_lines
 from wheelfactory.doctor.verdict import Wanted
 from wheelfactory.release.manifest import WheelRow, manifest_bytes
 from wheelfactory.wheel.activation.corrections import options_refused_by

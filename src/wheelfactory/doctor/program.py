@@ -29,8 +29,7 @@ from wheelfactory.doctor.machine import Machine
 from wheelfactory.doctor.manifest_source import read_manifest_bytes, resolve_site
 from wheelfactory.doctor.published_wheels import PublishedWheel, parse_wheels
 from wheelfactory.doctor.report import DoctorReport, Offer, make_report
-from wheelfactory.doctor.report_json import as_json
-from wheelfactory.doctor.report_text import report_lines
+from wheelfactory.doctor.report_output import as_json, report_lines
 from wheelfactory.doctor.steps import VENV
 from wheelfactory.doctor.verdict import VerdictKind, Wanted
 
