@@ -58,5 +58,6 @@ def import_fallback(project: str, *absent: str) -> str:
 
 
 if __name__ == "__main__":
-    version = {"wheel": import_wheel, "fallback": import_fallback}[sys.argv[1]](*sys.argv[2:])
+    what, *names = sys.argv[1:]
+    version = import_fallback(*names) if what == "fallback" else import_wheel(*names)
     sys.stdout.write(f"\n{json.dumps({'version': version})}\n")
