@@ -29,9 +29,8 @@ from wheelfactory.doctor import program
 from wheelfactory.doctor.diagnosis import INSTALL_MATCHING_WHEEL, INSTALL_TORCH, Diagnosis
 from wheelfactory.doctor.fit import find_fit
 from wheelfactory.doctor.machine import Device, InstalledFlashAttn, InstalledTorch, Machine, Python
-from wheelfactory.doctor.manifest_source import ManifestSource
 from wheelfactory.doctor.program import add_options, diagnose_and_report, install_best, main
-from wheelfactory.doctor.published_wheels import PublishedWheel
+from wheelfactory.doctor.published_wheels import ManifestSource, PublishedWheel
 from wheelfactory.doctor.report import DoctorReport, make_report
 from wheelfactory.doctor.report_output import as_json, report_lines
 from wheelfactory.doctor.verdict import Wanted

@@ -17,8 +17,7 @@ from wheelfactory.doctor.facts import DoctorFacts
 from wheelfactory.doctor.fit import Fit
 from wheelfactory.doctor.gpu_match import GpuSupport, gpu_warnings, hide_gpus_hint, judge_gpus, list_visible_gpus
 from wheelfactory.doctor.machine import Machine, format_major_minor
-from wheelfactory.doctor.manifest_source import ManifestSource
-from wheelfactory.doctor.published_wheels import PublishedWheel
+from wheelfactory.doctor.published_wheels import ManifestSource, PublishedWheel
 from wheelfactory.doctor.steps import (
     Step,
     Target,
