@@ -26,9 +26,17 @@ from wheelfactory.core.errors import BAD_INPUT, DONE, FAILED, FactoryError, Inpu
 from wheelfactory.core.files import ROOT
 from wheelfactory.core.published import MANIFEST_NAME
 from wheelfactory.doctor import program
-from wheelfactory.doctor.diagnosis import INSTALL_MATCHING_WHEEL, INSTALL_TORCH, Diagnosis
 from wheelfactory.doctor.fit import find_fit
-from wheelfactory.doctor.machine import Device, InstalledFlashAttn, InstalledTorch, Machine, Python
+from wheelfactory.doctor.machine import (
+    INSTALL_MATCHING_WHEEL,
+    INSTALL_TORCH,
+    Device,
+    Diagnosis,
+    InstalledFlashAttn,
+    InstalledTorch,
+    Machine,
+    Python,
+)
 from wheelfactory.doctor.program import add_options, diagnose_and_report, install_best, main
 from wheelfactory.doctor.published_wheels import ManifestSource, PublishedWheel
 from wheelfactory.doctor.report import DoctorReport, make_report
