@@ -116,7 +116,7 @@ def use_emulator() -> None:
 
     driver.set_active(EmulatorDriver("gfx942"))
     if find_spec("aiter"):
-        from without_amd_gpu import stand_in_gpu  # type: ignore[import-not-found]
+        from without_amd_gpu import stand_in_gpu
 
         stand_in_gpu("gfx942")
     accept_cpu_tensors()

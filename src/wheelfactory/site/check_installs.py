@@ -161,9 +161,8 @@ def _run(
 
 def _import(row: WheelRow, environment: Environment, settings: Mapping[str, str]) -> str:
     """Import the package, isolated; return why that failed, or an empty text."""
-    is_fallback, expected = row.product in OFFERED_PRODUCTS, json.dumps({"version": row.version})
-    imported = ["fallback", row.project] if is_fallback else ["wheel"]
-    command = (environment.python, "-I", "-B", IMPORT_PROGRAM, *imported)
+    what = ("fallback", row.project) if row.product in OFFERED_PRODUCTS else ("wheel",)
+    expected, command = json.dumps({"version": row.version}), [environment.python, "-I", "-B", IMPORT_PROGRAM, *what]
     output, reason = _run(command, settings, IMPORT_S, environment.folder)
     found = (output.splitlines() or ["no output"])[-1]
     return reason or ("" if found == expected else f"version {found}")
