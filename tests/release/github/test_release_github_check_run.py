@@ -12,10 +12,10 @@ from command_line import Cli, CommandResult
 from fake_github import FakeGitHub
 from fake_github.contract import example_job, example_run
 from fake_github.repository import OWNER_REPO
+from wheelfactory.commands.ci.kernels import RunRepository, WorkflowRun, require_own_run
 from wheelfactory.core.digest import folder_sha256
 from wheelfactory.core.errors import DONE, FAILED, VERIFICATION_FAILED, InputError
 from wheelfactory.release.bundle import BUILD_WORKFLOW
-from wheelfactory.release.github.workflow_runs import RunRepository, WorkflowRun, require_own_run
 
 SHARD, PROOF = "kernels-SET.shard-1-of-2", "kernels-SET.proof"
 SHARD_FILE, PROOF_FILE = "SET-0123456789abcdef.shard-1-of-2.tar.zst", "SET-0123456789abcdef.proof.json"
