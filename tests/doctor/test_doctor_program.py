@@ -43,7 +43,7 @@ from wheelfactory.doctor.report import DoctorReport, make_report
 from wheelfactory.doctor.report_output import as_json, report_lines
 from wheelfactory.doctor.verdict import Wanted
 from wheelfactory.release.manifest import WheelRow, manifest_bytes
-from wheelfactory.wheel.activation.corrections import options_refused_by
+from wheelfactory.wheel.corrections import options_refused_by
 
 SOURCE = ManifestSource(f"{BASE}manifest.jsonl", BASE, has_index=True)
 PYTHON = Python("/venv/bin/python", "3.11.7", "cp311", glibc="2.36", pip="25.0")

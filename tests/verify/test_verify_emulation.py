@@ -27,7 +27,7 @@ from wheelfactory.verify.gate import Subject
 from wheelfactory.verify.gates import verify
 from wheelfactory.verify.programs.attention_cases import ARCH, FIRST
 from wheelfactory.verify.result import GateResult, Status
-from wheelfactory.wheel.activation.corrections import refused_options
+from wheelfactory.wheel.corrections import refused_options
 from wheelfactory.wheel.read import Wheel
 
 OTHER_LABEL = Cell.parse("fa2.8.3-rocm6.4-torch2.13.0-py3-triton")

@@ -14,7 +14,7 @@ from wheelfactory.build.sources import fetch_git, unpack_source
 from wheelfactory.core.cell import AITER_NAME, FALLBACK_NAME, FLASH_ATTN_FALLBACK
 from wheelfactory.core.errors import InputError
 from wheelfactory.matrix.facts import Context
-from wheelfactory.wheel.activation.corrections import corrections_id
+from wheelfactory.wheel.corrections import corrections_id
 from wheelfactory.wheel.rewrite import finish_pure_wheel
 
 # variables that aiter's setup.py reads, observed for commit 9bab8388: no ROCm modules, and no pip install of a Triton

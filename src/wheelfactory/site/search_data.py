@@ -31,7 +31,7 @@ from wheelfactory.site.index import install_templates
 from wheelfactory.site.markdown import size_text
 from wheelfactory.site.wheel_text import evidence_lines, executed_lines, missing_checks, preferred_first_key
 from wheelfactory.verify.result import GateResult, Status
-from wheelfactory.wheel.activation.corrections import refused_options
+from wheelfactory.wheel.corrections import refused_options
 
 COLUMNS = (
     *("version", "flash-attn", "torch", "rocm", "backend", "archs", "glibc"),

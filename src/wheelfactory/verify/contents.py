@@ -21,13 +21,13 @@ from wheelfactory.core.cell import Backend
 from wheelfactory.core.label import Label
 from wheelfactory.verify.gate import ProductSubject, Subject
 from wheelfactory.verify.result import MAX_FINDINGS, Finding, GateResult
-from wheelfactory.wheel.activation.corrections import (
+from wheelfactory.wheel.archive import find_noncanonical
+from wheelfactory.wheel.corrections import (
     EXTENSION_MODULE,
     added_members,
     corrected_lines,
     corrected_members,
 )
-from wheelfactory.wheel.archive import find_noncanonical
 from wheelfactory.wheel.read import BUILD_RECORD_NAME, Wheel
 
 # upstream's requirements that a finished wheel must not have. It pins torch to its minor instead; and ROCm's torch has

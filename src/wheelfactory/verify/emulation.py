@@ -52,7 +52,7 @@ from wheelfactory.verify.proofs import (
     stand_in_torch_version,
 )
 from wheelfactory.verify.result import Finding, GateResult
-from wheelfactory.wheel.activation.corrections import refused_options
+from wheelfactory.wheel.corrections import refused_options
 
 EXECUTE, LINK = PROGRAMS / "execute_kernels.py", PROGRAMS / "link_code_object.py"
 

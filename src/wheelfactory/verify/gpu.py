@@ -29,7 +29,7 @@ from wheelfactory.verify.accuracy import (
 from wheelfactory.verify.gate import Subject
 from wheelfactory.verify.proofs import install_and_run, payload_sha256, program_environ
 from wheelfactory.verify.result import GateResult
-from wheelfactory.wheel.activation.corrections import refused_options
+from wheelfactory.wheel.corrections import refused_options
 
 
 def check_on_gpu(subject: Subject) -> GateResult:

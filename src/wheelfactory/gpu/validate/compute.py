@@ -42,7 +42,7 @@ from wheelfactory.verify.emulation import (
 from wheelfactory.verify.gate import Subject
 from wheelfactory.verify.proofs import AnyReport, device_environ, run_program, stand_in_torch_version
 from wheelfactory.verify.result import Status
-from wheelfactory.wheel.activation.corrections import refused_options
+from wheelfactory.wheel.corrections import refused_options
 from wheelfactory.wheel.read import Wheel
 
 TIMEOUT = 3600.0

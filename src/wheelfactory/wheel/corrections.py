@@ -1,7 +1,8 @@
 """What the factory changes in upstream's files, what it adds to a Triton wheel, and which options wheels refuse.
 
-corrections.yaml has each corrected line with its reason, options.yaml the refused options. By the added module a Triton
-wheel works without a variable; why a module and not a ``.pth`` file or a patch: docs/explanation/activation.md.
+activation/ has the added files, corrections.yaml each corrected line with its reason, and options.yaml the refused
+options. By the added module a Triton wheel works without a variable; why a module and not a ``.pth`` file or a patch:
+docs/explanation/activation.md.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ EXTENSION_MODULE = "flash_attn_2_cuda"
 ACTIVATION_MODULE = f"{EXTENSION_MODULE}.py"
 """The file added to a Triton wheel. Python prefers a compiled module of the same name in the same folder."""
 
+_FOLDER = Path(__file__).with_name("activation")
+
 
 class Line(FrozenModel):
     """The new text of a line, and the fault that it removes."""
@@ -41,7 +44,7 @@ class Correction(FrozenModel):
     sha256: str
     lines: Mapping[int, Line]
     adds: tuple[str, ...] = ()
-    """The names of files of this package that the lines import; they join the corrected file in its folder."""
+    """The names of files in activation/ that the lines import; they join the corrected file in its folder."""
 
     def apply(self, data: bytes) -> bytes:
         """Return the corrected file."""
@@ -54,14 +57,14 @@ class Correction(FrozenModel):
 @cache
 def read_corrections() -> tuple[Correction, ...]:
     """Read corrections.yaml."""
-    text = Path(__file__).with_name("corrections.yaml").read_text(encoding="utf-8")
+    text = (_FOLDER / "corrections.yaml").read_text(encoding="utf-8")
     return TypeAdapter(tuple[Correction, ...]).validate_python(yaml.safe_load(text), strict=False)
 
 
 def corrections_id() -> str:
     """Return a digest of all corrections and the files that they add."""
-    folder = Path(__file__).parent
-    return content_key("\n".join(file_sha256(path) for path in sorted(folder.iterdir()) if path.is_file()))
+    files = (Path(__file__), *sorted(path for path in _FOLDER.iterdir() if path.is_file()))
+    return content_key("\n".join(map(file_sha256, files)))
 
 
 def added_members(cell: Cell) -> dict[str, bytes]:
@@ -69,7 +72,7 @@ def added_members(cell: Cell) -> dict[str, bytes]:
     if cell.backend is Backend.CK:
         return {}
     name = "checked_aiter.py" if cell.uses_aiter else ACTIVATION_MODULE
-    return {ACTIVATION_MODULE: Path(__file__).with_name(name).read_bytes()}
+    return {ACTIVATION_MODULE: (_FOLDER / name).read_bytes()}
 
 
 def corrected_members(wheel: Wheel) -> dict[str, bytes]:
@@ -78,7 +81,7 @@ def corrected_members(wheel: Wheel) -> dict[str, bytes]:
     for correction in _corrections_of(wheel):
         folder = correction.file.rpartition("/")[0]
         members[correction.file] = correction.apply(wheel.read(correction.file))
-        members |= {f"{folder}/{name}": Path(__file__).with_name(name).read_bytes() for name in correction.adds}
+        members |= {f"{folder}/{name}": (_FOLDER / name).read_bytes() for name in correction.adds}
     return members
 
 
@@ -113,7 +116,7 @@ class Options(FrozenModel):
 @cache
 def read_options() -> Options:
     """Read options.yaml."""
-    text = Path(__file__).with_name("options.yaml").read_text(encoding="utf-8")
+    text = (_FOLDER / "options.yaml").read_text(encoding="utf-8")
     return Options.model_validate(yaml.safe_load(text), strict=False)
 
 
