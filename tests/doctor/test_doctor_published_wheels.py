@@ -30,7 +30,7 @@ from wheelfactory.doctor.published_wheels import (
     read_manifest_bytes,
     resolve_site,
 )
-from wheelfactory.gpu.validate.report import Hardware, ValidatedPackage
+from wheelfactory.gpu.validation_report import Hardware, ValidatedPackage
 from wheelfactory.release.evidence import as_evidence
 from wheelfactory.release.manifest import WheelRow, verified_archs
 from wheelfactory.verify.result import GateResult, Status

@@ -19,7 +19,7 @@ from wheelfactory.core.errors import BuildError, InputError
 from wheelfactory.core.label import Label
 from wheelfactory.core.models import FrozenModel
 from wheelfactory.core.query import find_packages
-from wheelfactory.gpu.validate.report import ValidatedPackage
+from wheelfactory.gpu.validation_report import ValidatedPackage
 from wheelfactory.verify.proofs import ProgramReport
 from wheelfactory.wheel.build_record import BuildRecord, parse_build_record
 from wheelfactory.wheel.read import BUILD_RECORD_NAME

@@ -10,10 +10,10 @@ from wheelfactory.build.environments import PYTHON
 from wheelfactory.core.cell import Backend, Cell, public_version
 from wheelfactory.core.errors import InputError
 from wheelfactory.core.progress import logger
+from wheelfactory.gpu.checks import as_cases, made_check
+from wheelfactory.gpu.installed import InstalledPackage
 from wheelfactory.gpu.torch_python import AUTOTUNE_VARIABLE, TorchPython, require_non_amd_gpu
-from wheelfactory.gpu.validate.checks import as_cases, made_check
-from wheelfactory.gpu.validate.installed import InstalledPackage
-from wheelfactory.gpu.validate.report import (
+from wheelfactory.gpu.validation_report import (
     Hardware,
     Software,
     ValidationCase,

@@ -10,9 +10,9 @@ from numeric_reports import FILES, SITE
 from wheel_factory import TRITON, build_record
 from wheelfactory.core.cell import Cell
 from wheelfactory.core.label import Label
+from wheelfactory.gpu.installed import InstalledDistribution, InstalledPackage
 from wheelfactory.gpu.torch_python import TorchPython
-from wheelfactory.gpu.validate.installed import InstalledDistribution, InstalledPackage
-from wheelfactory.gpu.validate.report import Hardware, Software
+from wheelfactory.gpu.validation_report import Hardware, Software
 
 MI300X = TorchPython(
     Path("/venv/bin/python"),

@@ -13,11 +13,11 @@ from wheelfactory.core.digest import file_sha256
 from wheelfactory.core.errors import BuildError, InputError
 from wheelfactory.core.files import factory_version, scratch_dir
 from wheelfactory.core.label import Label
+from wheelfactory.gpu.checks import check_calls, check_installed
+from wheelfactory.gpu.compute import ComputeResult, ValidationContext, compute_cases
+from wheelfactory.gpu.installed import PROJECTS, InstalledPackage, read_installed
 from wheelfactory.gpu.torch_python import TorchPython, find_torch_python
-from wheelfactory.gpu.validate.checks import check_calls, check_installed
-from wheelfactory.gpu.validate.compute import ComputeResult, ValidationContext, compute_cases
-from wheelfactory.gpu.validate.installed import PROJECTS, InstalledPackage, read_installed
-from wheelfactory.gpu.validate.report import VALIDATION_FORMAT, Validation
+from wheelfactory.gpu.validation_report import VALIDATION_FORMAT, Validation
 from wheelfactory.matrix.facts import Context
 from wheelfactory.verify.proofs import device_environ
 from wheelfactory.wheel.read import Wheel

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from gpu.validate.installations import H200, MI300X, NO_GPU, fallback, installed, with_arch, with_software
+from gpu.installations import H200, MI300X, NO_GPU, fallback, installed, with_arch, with_software
 from numeric_reports import FILES, SITE, case, numbers
 from wheel_factory import CK, TRITON, build_record
 from wheelfactory.core.cell import Backend
+from wheelfactory.gpu.checks import as_cases, check_calls, check_installed
+from wheelfactory.gpu.installed import InstalledPackage
 from wheelfactory.gpu.torch_python import TorchPython
-from wheelfactory.gpu.validate.checks import as_cases, check_calls, check_installed
-from wheelfactory.gpu.validate.installed import InstalledPackage
-from wheelfactory.gpu.validate.report import ResultError, ValidationCase, ValidationCheck
+from wheelfactory.gpu.validation_report import ResultError, ValidationCase, ValidationCheck
 from wheelfactory.verify import accuracy as rule
 from wheelfactory.verify.accuracy import AITER_TOLERANCE, TOLERANCES, KnownLimit, NumericReport
 from wheelfactory.verify.result import Status

@@ -11,7 +11,7 @@ from openapi_schema_validator import OAS31Validator
 
 from validations import CASES, DROPPED, H200, SHA256, amd_validation, nvidia_validation, write_validation
 from wheelfactory.core.errors import InputError
-from wheelfactory.gpu.validate.report import (
+from wheelfactory.gpu.validation_report import (
     VALIDATION_FORMAT,
     Hardware,
     ValidatedPackage,

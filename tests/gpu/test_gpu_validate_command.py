@@ -1,7 +1,7 @@
 """`wheelfactory validate` as a user calls it, with a simulated GPU and simulated results.
 
-The Python, its packages and the results of the program are simulated, everything else is real. test_validate_real.py
-computes for real.
+The Python, its packages and the results of the program are simulated, everything else is real.
+test_gpu_validate_real.py computes for real.
 """
 
 from __future__ import annotations
@@ -12,15 +12,16 @@ from pathlib import Path
 import pytest
 
 from command_line import Cli
-from gpu.validate.installations import H200, MI300X, NO_GPU, fallback, installed, with_arch, with_software
+from gpu.installations import H200, MI300X, NO_GPU, fallback, installed, with_arch, with_software
 from numeric_reports import numbers
 from wheel_factory import CK, make_wheel
 from wheelfactory.build.environments import Environment
 from wheelfactory.core.errors import BAD_INPUT, DONE, VERIFICATION_FAILED
+from wheelfactory.gpu import compute
+from wheelfactory.gpu.installed import InstalledPackage
 from wheelfactory.gpu.torch_python import TorchPython
-from wheelfactory.gpu.validate import compute, validate
-from wheelfactory.gpu.validate.installed import InstalledPackage
-from wheelfactory.gpu.validate.report import Hardware, Validation
+from wheelfactory.gpu.validate import validate
+from wheelfactory.gpu.validation_report import Hardware, Validation
 from wheelfactory.verify.accuracy import NumericReport
 from wheelfactory.verify.emulation import EmulatedKernel, EmulationReport
 from wheelfactory.verify.result import Status
