@@ -22,10 +22,15 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 from wheelfactory.core.cell import Cell
 from wheelfactory.core.errors import SourceError
 from wheelfactory.core.files import MATRIX
-from wheelfactory.kernels.compiler.costs import Ledger, ordinary_cost, parse_kernel_kind, shard_costs
-from wheelfactory.kernels.compiler.shards import cut_shards, wall_time
+from wheelfactory.kernels.compiler.costs import (
+    Ledger,
+    cut_shards,
+    ordinary_cost,
+    parse_kernel_kind,
+    shard_costs,
+)
 from wheelfactory.kernels.compiler.targets import HOST
-from wheelfactory.kernels.estimate import CostModel, Runners, Sharding, estimate_set
+from wheelfactory.kernels.estimate import CostModel, Runners, Sharding, estimate_set, wall_time
 from wheelfactory.kernels.kernel_set import KernelSet, group_kernel_sets
 from wheelfactory.kernels.proof import predict_cpu_s
 from wheelfactory.kernels.source_list import SourceList, list_sources

@@ -29,7 +29,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 from cgroups import MemoryLimit, memory_limited
-from wheelfactory.build.recipe import default_jobs
+from wheelfactory.build.setup_py import default_jobs
 from wheelfactory.kernels.compiler.schedule import jobs_after_kill
 
 SMALLER = 32

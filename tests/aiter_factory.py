@@ -10,7 +10,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from wheel_factory import make_wheel, metadata_text, small_machine
-from wheelfactory.build.pinned import plain_folder
+from wheelfactory.build.products import plain_folder
 from wheelfactory.core.cell import Cell
 from wheelfactory.matrix.facts import Context
 from wheelfactory.matrix.origins import Dependency

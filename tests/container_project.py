@@ -13,8 +13,7 @@ from typing import Any
 import yaml
 
 from few_archs import FEW_ARCHS
-from wheelfactory.build.container.engine import Engine
-from wheelfactory.build.container.leftovers import RUN_LABEL
+from wheelfactory.build.engine import RUN_LABEL, Engine
 from wheelfactory.build.executor import BuildCommand
 from wheelfactory.build.sources import Source
 from wheelfactory.core.cell import Backend, Cell

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from wheelfactory.build.sources import fetch_file
-from wheelfactory.core.digest import file_sha256
+from wheelfactory.core.files import file_sha256
 from wheelfactory.matrix.facts import FlashAttn
 
 _DATA = Path(__file__).resolve().parents[2] / "shared/data"

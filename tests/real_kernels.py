@@ -26,13 +26,12 @@ from hip_toolchain import HipToolchain
 from stage_arguments import local_executor
 from stub_torch import find_other_python, make_stub_torch
 from wheelfactory.build.environments import make_build_environment
-from wheelfactory.build.recipe import make_recipe
-from wheelfactory.build.setup_py import RawWheel, SetupRun, log_path, run_setup
+from wheelfactory.build.setup_py import RawWheel, SetupRun, log_path, make_recipe, run_setup
 from wheelfactory.build.sources import Source, fetch_source, unpack_source
 from wheelfactory.core.cell import Cell
-from wheelfactory.core.digest import file_sha256
 from wheelfactory.core.errors import BuildError
 from wheelfactory.core.files import MATRIX as MATRIX_FILE
+from wheelfactory.core.files import file_sha256
 from wheelfactory.core.host import Host
 from wheelfactory.core.process import capture
 from wheelfactory.core.progress import ignore_progress

@@ -19,13 +19,13 @@ from elf_factory import hip_bundle, object_file
 from kernel_project import HIPCC
 from shared_folder import file_lock
 from wheelfactory.build.environments import Environment, make_build_environment, make_empty_environment
-from wheelfactory.build.rocm_python import prepare_rocm_python
+from wheelfactory.build.executor import prepare_rocm_python
 from wheelfactory.core.cell import Backend, Cell
 from wheelfactory.core.files import MATRIX
 from wheelfactory.core.host import Host
 from wheelfactory.kernels.archive import pack_archive
 from wheelfactory.kernels.compiler.fat_binary import embed
-from wheelfactory.kernels.compiler.flags import kernel_name
+from wheelfactory.kernels.compiler.hipcc import kernel_name
 from wheelfactory.kernels.compiler.store import SetKey, Store
 from wheelfactory.kernels.compiler.targets import HOST
 from wheelfactory.kernels.kernel_set import sets_of_cell

@@ -14,8 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from rocm_machine import ARCHS
-from wheelfactory.core.digest import file_sha256
-from wheelfactory.core.files import MATRIX
+from wheelfactory.core.files import MATRIX, file_sha256
 
 KERNELS = 8
 SMALL_KERNELS = (*(f"fmha_fwd_d{32 << number % 4}_fp16_{number}" for number in range(KERNELS - 1)), "fmha_bwd_api")

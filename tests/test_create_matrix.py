@@ -22,7 +22,7 @@ from wheelfactory.core.errors import BAD_INPUT, DONE, FAILED
 from wheelfactory.core.files import MATRIX
 from wheelfactory.core.label import Label
 from wheelfactory.core.published import MANIFEST_NAME
-from wheelfactory.matrix.select import GITHUB_MATRIX_LIMIT
+from wheelfactory.matrix.expand import GITHUB_MATRIX_LIMIT
 from wheelfactory.release.manifest import manifest_bytes
 
 ROOT = MATRIX.parent

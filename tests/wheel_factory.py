@@ -14,7 +14,7 @@ from typing import Any
 from packaging.tags import parse_tag
 
 from elf_factory import hip_bundle, library, section
-from wheelfactory.build.pinned import plain_folder
+from wheelfactory.build.products import plain_folder
 from wheelfactory.core.cell import Backend, Cell
 from wheelfactory.core.host import Host
 from wheelfactory.core.label import Label

@@ -16,8 +16,8 @@ from refresh.registry import Registry
 from wheelfactory.core.errors import InputError
 from wheelfactory.matrix.document import KeyPath
 from wheelfactory.matrix.facts import Matrix, Rocm
-from wheelfactory.matrix.images import Image, ImageTag, parse_tag
 from wheelfactory.matrix.load import load_matrix
+from wheelfactory.matrix.origins import Image, ImageTag, parse_tag
 
 # an image on Docker Hub. The name of another registry has a dot or a port in its first part
 _REFERENCE = re.compile(

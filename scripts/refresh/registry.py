@@ -15,10 +15,10 @@ import requests
 from pydantic import Field
 from requests.utils import parse_dict_header
 
-from wheelfactory.core.digest import SHA256
 from wheelfactory.core.errors import FactoryError
 from wheelfactory.core.http import http_error_reason, http_session, next_page_url
 from wheelfactory.core.models import FrozenModel, parse_model
+from wheelfactory.core.strict import SHA256
 
 DOCKER_HUB = "https://registry-1.docker.io"
 

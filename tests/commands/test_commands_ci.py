@@ -15,13 +15,13 @@ from command_line import Cli, CommandResult, run_command
 from release_factory import flash_attn_wheel, make_release
 from rocm_machine import NO_ENGINE
 from small_matrix import edited, small_matrix
-from wheelfactory.build.fallback import read_fallback_project
+from wheelfactory.build.products import read_fallback_project
 from wheelfactory.commands.ci import batch
 from wheelfactory.core.cell import FALLBACK_NAME, OFFERED_PRODUCTS
 from wheelfactory.core.errors import BAD_INPUT, BUILD_FAILED, DONE, FAILED, VERIFICATION_FAILED
-from wheelfactory.kernels.archive_host import DirectoryArchiveHost
 from wheelfactory.kernels.kernel_set import group_kernel_sets, stored_set_name
 from wheelfactory.kernels.source_list import SourceList, write_source_list
+from wheelfactory.kernels.storage import DirectoryArchiveHost
 from wheelfactory.matrix.expand import expand
 from wheelfactory.pipeline.jobs import WorkflowJobs
 from wheelfactory.release.directory import DirectoryPublisher

@@ -17,10 +17,11 @@ from pathlib import Path
 
 import pytest
 
-from wheelfactory.core.digest import content_key, file_sha256
 from wheelfactory.core.errors import FactoryError, InputError
 from wheelfactory.core.files import (
     atomic_path,
+    content_key,
+    file_sha256,
     is_locked,
     lock_folder,
     read_file,

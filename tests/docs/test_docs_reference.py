@@ -12,7 +12,7 @@ import pytest
 from docs.pages import Page, repository_files
 from wheelfactory.build.environments import clean_environ
 from wheelfactory.core.files import ROOT
-from wheelfactory.kernels.compiler.flags import COMPILER_ENVIRONMENT
+from wheelfactory.kernels.compiler.hipcc import COMPILER_ENVIRONMENT
 from wheelfactory.wheel.corrections import read_options
 
 ENVIRONMENT = Page("docs/reference/environment.md")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from emulated import execute
-from wheelfactory.emulator.addresses import SCRATCH_ADDRESS
+from wheelfactory.emulator.accesses import SCRATCH_ADDRESS
 from wheelfactory.emulator.findings import NotRunError
 from wheelfactory.emulator.memory import Array, Memory, Region
 from wheelfactory.emulator.wave import Wave

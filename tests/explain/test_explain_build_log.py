@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from explain.build_logs import KERNEL_283, PREAMBLE, command, compiles, failed, read, running, timed
-from wheelfactory.build.recipe import GIB_PER_COMPILE
+from wheelfactory.build.setup_py import GIB_PER_COMPILE
 from wheelfactory.core.errors import InputError
 from wheelfactory.explain.build_log import COMMAND, FINISHED, PREPARING, RUNNING
 from wheelfactory.explain.causes import symptom_table

@@ -21,10 +21,10 @@ from sigstore.verify import Verifier
 
 from fuzz import seeds, shapes
 from wheel_factory import CK, build_record, small_machine
-from wheelfactory.build.container.dockerfile import render_dockerfile
+from wheelfactory.build.image import render_dockerfile
 from wheelfactory.core.cell import Cell
-from wheelfactory.core.digest import file_sha256
 from wheelfactory.core.errors import InputError
+from wheelfactory.core.files import file_sha256
 from wheelfactory.core.label import Label
 from wheelfactory.core.strict import parse_json, parse_record, read_lines
 from wheelfactory.core.wrap import write_message
@@ -32,9 +32,8 @@ from wheelfactory.doctor.published_wheels import PublishedWheel as DoctorWheel
 from wheelfactory.doctor.published_wheels import parse_wheels
 from wheelfactory.kernels.archive import unpack_archive
 from wheelfactory.kernels.compiler.store import ObjectRecord, Store
-from wheelfactory.matrix.expand import expand
+from wheelfactory.matrix.expand import expand, explain_selection, github_matrix
 from wheelfactory.matrix.load import load_matrix
-from wheelfactory.matrix.select import explain_selection, github_matrix
 from wheelfactory.release.attestation import check_attestation
 from wheelfactory.release.bundle import PUBLISH_WORKFLOW, read_subjects
 from wheelfactory.release.manifest import WheelRow, manifest_bytes, read_manifest, verified_archs

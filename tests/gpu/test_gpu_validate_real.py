@@ -20,9 +20,8 @@ from wheelfactory.build.environments import (
     make_triton_environment,
     pip_install,
 )
-from wheelfactory.core.digest import file_sha256
 from wheelfactory.core.errors import BAD_INPUT, DONE, VERIFICATION_FAILED, InputError
-from wheelfactory.core.files import ROOT
+from wheelfactory.core.files import ROOT, file_sha256
 from wheelfactory.gpu import compute
 from wheelfactory.gpu.installed import InstalledPackage, read_installed
 from wheelfactory.gpu.torch_python import TorchPython

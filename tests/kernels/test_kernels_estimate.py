@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from wheelfactory.core.cell import Cell
-from wheelfactory.kernels.compiler.costs import DRIVER_MIB, EMPTY_COST, Cost, Ledger, Measurement
+from wheelfactory.kernels.compiler.costs import DRIVER_MIB, EMPTY_COST, Cost, Ledger, Measurement, cut_shards
 from wheelfactory.kernels.compiler.targets import HOST
 from wheelfactory.kernels.estimate import (
     ARCHIVE_RATIO,
@@ -22,6 +22,8 @@ from wheelfactory.kernels.estimate import (
     check_link_limits,
     estimate_set,
     fit_jobs,
+    min_shard_count,
+    wall_time,
 )
 from wheelfactory.kernels.kernel_set import KernelSet
 from wheelfactory.kernels.proof import CALL_CPU_S
@@ -31,6 +33,9 @@ from wheelfactory.kernels.source_list import SourceList
 TARGETS = ("gfx942",)
 SOURCES = tuple(f"fmha_fwd_d64_x{number}" for number in range(8))
 LISTED = SourceList(SOURCES, 10**9, "")
+
+
+SOME_COSTS = st.dictionaries(st.text(max_size=4), st.floats(min_value=0.01, max_value=1000), min_size=1, max_size=40)
 
 
 def ledger(cpu_s: float, *names: str, peak_mib: int = 900, size: int = 10**6) -> Ledger:
@@ -156,3 +161,38 @@ def test_a_link_of_the_objects_of_a_release_fits_and_one_of_nine_times_as_many_d
     assert not check_link_limits([name] * 9 * 2775)[0].passed
     assert longest.passed
     assert not check_link_limits(["x" * (128 << 10)])[1].passed
+
+
+@pytest.mark.parametrize(
+    ("costs", "jobs", "seconds"),
+    [((), 4, 0), ((3,), 4, 3), ((1, 1, 1, 1), 1, 4), ((1, 1, 1, 1), 4, 1), ((2, 2, 5), 2, 5), ((4, 4, 3, 3, 2), 2, 9)],
+)
+def test_the_longest_start_first_and_the_last_to_end_counts(
+    costs: tuple[float, ...], jobs: int, seconds: float
+) -> None:
+    assert wall_time(costs, jobs) == seconds
+
+
+def fits(costs: dict[str, float], count: int, budget_s: float, jobs: int) -> bool:
+    return all(wall_time([costs[name] for name in shard], jobs) <= budget_s for shard in cut_shards(costs, count))
+
+
+@given(SOME_COSTS, st.floats(min_value=1, max_value=5), st.integers(1, 4))
+@example({"a": 0.1, "b": 0.1, "c": 0.1}, 1.0, 1)
+def test_the_least_number_of_shards_that_fits(costs: dict[str, float], times: float, jobs: int) -> None:
+    budget_s = max(costs.values()) * times
+    count = min_shard_count(costs, budget_s, jobs)
+    assert fits(costs, count, budget_s, jobs)
+    assert not any(fits(costs, fewer, budget_s, jobs) for fewer in range(1, count))
+
+
+def test_predicted_times_must_fit_the_budget_when_shards_are_cut_by_other_costs() -> None:
+    costs = {str(number): 30.0 for number in range(1000)}
+    assert min_shard_count(costs, 3000, 1, predicted={name: 2 * cost for name, cost in costs.items()}) == 20
+    alike = {"a": 1.0, "b": 1.0, "c": 1.0, "d": 1.0}
+    assert min_shard_count(alike, 6, 1, predicted={"a": 5, "b": 1, "c": 5, "d": 1}) == 3, "two would leave a with c"
+
+
+def test_a_compile_that_is_longer_than_a_shard_may_be_is_an_error() -> None:
+    with pytest.raises(ValueError, match="one compile takes 114 s, more than the 100 s of a shard"):
+        min_shard_count({"long": 114.0, "short": 9.0}, 100, 4)

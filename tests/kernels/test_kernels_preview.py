@@ -27,10 +27,10 @@ from wheelfactory.core.files import MATRIX
 from wheelfactory.core.label import Label
 from wheelfactory.emulator.ck_calls import Call, CallReport
 from wheelfactory.kernels import prove
-from wheelfactory.kernels.compiler.guards import is_empty
 from wheelfactory.kernels.compiler.record_calls import Recording
 from wheelfactory.kernels.compiler.request import READY_TO_LINK
 from wheelfactory.kernels.compiler.store import Store
+from wheelfactory.kernels.compiler.targets import is_empty
 from wheelfactory.kernels.prove import execute_calls
 from wheelfactory.kernels.setup_env import store_folder
 from wheelfactory.kernels.source_list import list_sources

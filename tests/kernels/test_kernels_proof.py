@@ -12,10 +12,10 @@ import pytest
 from kernel_archive_factory import KEY, PARTS, fill, proof_of
 from wheelfactory.core.errors import InputError
 from wheelfactory.kernels.archive import pack_archive, read_archive_manifest
-from wheelfactory.kernels.archive_host import DirectoryArchiveHost, download_set
+from wheelfactory.kernels.compile import merge_set
 from wheelfactory.kernels.compiler.store import SetKey
 from wheelfactory.kernels.proof import proof_path, require_proof
-from wheelfactory.kernels.resume import merge_set
+from wheelfactory.kernels.storage import DirectoryArchiveHost, download_set
 
 SET = "ck-62327233-rocm6.4-gfx942"
 OTHER_COMPILER = SetKey({**PARTS, "compiler": {"version": "HIP 6.4", "sha256": "cd" * 32}}, KEY.sources)

@@ -21,8 +21,8 @@ from kernel_project import make_project
 from real_kernels import ARCHS, KERNELS, SYSTEM_GLIBC, Bench, Built, append_kernels, make_bench
 from wheel_factory import read_zip
 from wheelfactory.core.cell import Cell
-from wheelfactory.core.digest import file_sha256
 from wheelfactory.core.errors import BuildError
+from wheelfactory.core.files import file_sha256
 from wheelfactory.core.label import Label
 from wheelfactory.kernels.compiler.limits import read_device_code, require_object
 from wheelfactory.kernels.compiler.ninja import NOT_LINKED

@@ -16,14 +16,14 @@ from elf_bytes import header
 from kernel_archive_factory import KEY, OBJECTS, PARTS, fill
 from wheel_factory import CK
 from wheelfactory.build.executor import BuildHost
-from wheelfactory.build.recipe import Recipe
-from wheelfactory.build.setup_py import RawWheel, SetupExtras, SetupRun
+from wheelfactory.build.setup_py import RawWheel, Recipe, SetupExtras, SetupRun
 from wheelfactory.build.sources import Source
 from wheelfactory.core.errors import BuildError, RunAgainError
 from wheelfactory.core.host import Host
 from wheelfactory.core.progress import ProgressCallback, ignore_progress
 from wheelfactory.kernels import setup_env as setup_env_module
 from wheelfactory.kernels.archive import pack_archive
+from wheelfactory.kernels.compiler.costs import Shard
 from wheelfactory.kernels.compiler.request import (
     FAILED,
     READY_TO_LINK,
@@ -32,7 +32,6 @@ from wheelfactory.kernels.compiler.request import (
     CompileRequest,
     CompileResult,
 )
-from wheelfactory.kernels.compiler.shards import Shard
 from wheelfactory.kernels.compiler.store import SetKey, Store
 from wheelfactory.kernels.compiler.survey import Survey
 from wheelfactory.kernels.setup_env import (

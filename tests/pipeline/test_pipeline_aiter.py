@@ -14,7 +14,7 @@ from release_factory import flash_attn_wheel, passed_gates
 from stage_arguments import local_executor
 from wheel_factory import TRITON, make_wheel, metadata_text
 from wheelfactory.build.executor import Executor
-from wheelfactory.build.pinned import PinnedProject
+from wheelfactory.build.products import PinnedProject
 from wheelfactory.core.cell import OFFERED_PRODUCTS, Cell
 from wheelfactory.core.errors import BuildError, VerificationError
 from wheelfactory.matrix.facts import Context

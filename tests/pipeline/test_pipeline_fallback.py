@@ -15,14 +15,19 @@ from command_line import Cli
 from rocm_machine import make_machine
 from stage_arguments import local_executor
 from wheel_factory import TRITON, make_wheel, metadata_text, read_zip, small_machine, tamper
-from wheelfactory.build import fallback as sources
+from wheelfactory.build import products as sources
 from wheelfactory.build.executor import Executor
-from wheelfactory.build.fallback import FallbackProject, read_fallback_project
-from wheelfactory.build.pinned import PinnedProject, build_wheel, plain_folder
-from wheelfactory.build.products import pin_product
+from wheelfactory.build.products import (
+    FallbackProject,
+    PinnedProject,
+    build_wheel,
+    pin_product,
+    plain_folder,
+    read_fallback_project,
+)
 from wheelfactory.core.cell import FLASH_ATTN_FALLBACK, OFFERED_PRODUCTS, Cell
-from wheelfactory.core.digest import file_sha256
 from wheelfactory.core.errors import BUILD_FAILED, BuildError, InputError, RunAgainError, VerificationError
+from wheelfactory.core.files import file_sha256
 from wheelfactory.matrix.facts import Context
 from wheelfactory.pipeline import run as running
 from wheelfactory.pipeline.run import CellPipeline, Failure, Worklist, exit_code, run_worklist
@@ -153,7 +158,7 @@ def test_a_build_is_cached_until_a_source_changes(
         built.append(source)
         return write_wheel(folder, read_fallback_project())
 
-    monkeypatch.setattr("wheelfactory.build.fallback.pip_wheel", pip_wheel)
+    monkeypatch.setattr("wheelfactory.build.products.pip_wheel", pip_wheel)
     own = make_machine(tmp_path / "own", cache, {}).cache
     for folder in ("first", "second"):
         build_fallback(tmp_path / folder, own)
@@ -414,7 +419,7 @@ def test_its_failure_is_reported_and_does_not_stop_the_cells(
     def no_torch(_cache: Path) -> None:
         raise BuildError("no CPU torch", "for this Python", "run with another")
 
-    monkeypatch.setattr("wheelfactory.build.fallback.make_build_environment", no_torch)
+    monkeypatch.setattr("wheelfactory.build.products.make_build_environment", no_torch)
     failures = run(given, tmp_path / "release")
     assert started == [TRITON.id]
     assert [(one.name, one.error.what) for one in failures] == [(name, "no CPU torch") for name in OFFERED_PRODUCTS]

@@ -11,8 +11,7 @@ from aiter_factory import PREVIEW
 from release_factory import passed_gates
 from wheel_factory import TRITON, finished_wheel, make_wheel, metadata_text, small_machine
 from wheelfactory.build import products
-from wheelfactory.build.pinned import PinnedProject, build_wheel
-from wheelfactory.build.products import pin_product
+from wheelfactory.build.products import PinnedProject, build_wheel, pin_product
 from wheelfactory.core.cell import OFFERED_PRODUCTS, PRODUCTS, Product, products_beside
 from wheelfactory.matrix.facts import Context
 from wheelfactory.pipeline.jobs import CellJob, batch_matrix

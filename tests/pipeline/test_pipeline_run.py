@@ -20,7 +20,7 @@ import pytest
 from rocm_machine import make_machine
 from wheelfactory.build.environments import make_build_environment, make_triton_environment
 from wheelfactory.core.cell import Backend
-from wheelfactory.core.digest import file_sha256
+from wheelfactory.core.files import file_sha256
 from wheelfactory.matrix.load import load_matrix
 from wheelfactory.release.manifest import WheelRow, read_manifest
 from wheelfactory.verify.gates import required_gates

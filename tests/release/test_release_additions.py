@@ -12,8 +12,8 @@ import pytest
 from release_factory import passed_gates, quick_gates
 from stage_arguments import local_executor
 from wheel_factory import CK, TRITON, finished_wheel, make_wheel, payload, small_machine
-from wheelfactory.core.digest import file_sha256
 from wheelfactory.core.errors import InputError, PublishError, VerificationError
+from wheelfactory.core.files import file_sha256
 from wheelfactory.matrix.facts import Context
 from wheelfactory.matrix.origins import Dependency
 from wheelfactory.pipeline.run import make_worklist

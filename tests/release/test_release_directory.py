@@ -15,9 +15,8 @@ import pytest
 
 from release_factory import additions, content_of, flash_attn_wheel, make_release, path_of, reachable, stub_wheel
 from validations import amd_validation
-from wheelfactory.core.digest import file_sha256
 from wheelfactory.core.errors import PublishError
-from wheelfactory.core.files import remove_scratch
+from wheelfactory.core.files import file_sha256, remove_scratch
 from wheelfactory.core.published import MANIFEST_NAME
 from wheelfactory.release import directory
 from wheelfactory.release.directory import DirectoryPublisher, write_pages

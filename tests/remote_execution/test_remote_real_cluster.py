@@ -23,13 +23,12 @@ from hip_toolchain import HipToolchain
 from kernel_flags import FLAGS
 from remote_cluster import Cluster, cluster, wait_for
 from wheelfactory.build.sources import fetch_source, unpack_source
-from wheelfactory.core.digest import file_sha256
-from wheelfactory.core.files import MATRIX, PACKAGE_DIR
+from wheelfactory.core.files import MATRIX, PACKAGE_DIR, file_sha256
 from wheelfactory.core.process import capture
 from wheelfactory.core.progress import ignore_progress
 from wheelfactory.kernels.compiler.commands import PLACEHOLDER, PLACEHOLDER_BYTES
 from wheelfactory.kernels.compiler.costs import Ledger
-from wheelfactory.kernels.compiler.flags import kernel_command
+from wheelfactory.kernels.compiler.hipcc import kernel_command
 from wheelfactory.kernels.compiler.request import REQUEST_VARIABLE, CompileRequest
 from wheelfactory.kernels.compiler.store import Store
 from wheelfactory.kernels.compiler.survey import Survey

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from small_matrix import PREVIEW, small_matrix
-from wheelfactory.build.fallback import read_fallback_project
+from wheelfactory.build.products import read_fallback_project
 from wheelfactory.core.cell import major_minor
 from wheelfactory.core.files import MATRIX
 from wheelfactory.core.support import Answer

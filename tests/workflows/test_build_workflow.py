@@ -16,8 +16,8 @@ from rocm_machine import ARCHS, NO_ENGINE, count_targets, read_compiles
 from small_release import DEVICE_KERNELS, KERNELS, SMALL_KERNELS, SMALL_SETS
 from wheelfactory.core.cell import OFFERED_PRODUCTS, Backend, Cell
 from wheelfactory.core.files import MATRIX
-from wheelfactory.kernels.compiler.compiler import read_compiler
 from wheelfactory.kernels.compiler.costs import Measurement, seed_cost
+from wheelfactory.kernels.compiler.hipcc import read_compiler
 from wheelfactory.kernels.kernel_set import group_kernel_sets, sets_of_cell, stored_set_name
 from wheelfactory.kernels.setup_env import ledger_path
 from wheelfactory.matrix.expand import expand

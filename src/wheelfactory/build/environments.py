@@ -17,8 +17,7 @@ from zipfile import is_zipfile
 
 import requests
 
-from wheelfactory.core.digest import content_key
-from wheelfactory.core.files import atomic_path, scratch_dir
+from wheelfactory.core.files import atomic_path, content_key, scratch_dir
 from wheelfactory.core.http import http_session
 from wheelfactory.core.process import DEFAULT_HINT, capture
 from wheelfactory.core.progress import announced_progress, logger

@@ -1,19 +1,147 @@
-"""Run upstream's own setup.py through build_rocm.sh, on this machine or in a container, to make a raw wheel."""
+"""Build a raw wheel by upstream's unpatched setup.py: the variables that make it build a cell (a recipe), and its run.
+
+It runs through build_rocm.sh, on this machine or in a container.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from wheelfactory.build.executor import BuildCommand, BuildHost
-from wheelfactory.build.recipe import Recipe
 from wheelfactory.build.sources import Source, unpack_source
-from wheelfactory.core.errors import BuildError, SourceError
+from wheelfactory.core.cell import Backend, Cell, same_rocm
+from wheelfactory.core.errors import BuildError, InputError, SourceError
 from wheelfactory.core.files import BUILD_SCRIPT, TOOLCHAIN_PROBE, read_file
+from wheelfactory.core.host import Host
+from wheelfactory.core.label import Label
 from wheelfactory.core.models import parse_model
 from wheelfactory.core.progress import ProgressCallback, logger
+from wheelfactory.matrix.facts import Matrix
 from wheelfactory.wheel.build_record import Toolchain
+
+# memory to allow for a compile: 1.25 GiB is the largest measured (Debian's clang 21, without a precompiled header; 1.17
+# with one), and hipcc with its driver takes 0.1. If a compiler needs more and Linux kills one, the number of jobs is
+# halved (kernels/compiler/schedule.py)
+GIB_PER_COMPILE = 1.4
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How to build one cell: variables for setup.py, and what the wheel will promise."""
+
+    cell: Cell
+    label: Label
+    archs: tuple[str, ...]
+    jobs: int
+    setup_variables: dict[str, str]
+
+
+def make_recipe(matrix: Matrix, cell: Cell, host: Host, environ: Mapping[str, str], *, local_build: bool) -> Recipe:
+    """Make the recipe of a cell on a machine.
+
+    ``MAX_JOBS`` in `environ` sets the number of compiles. A `local_build` is for the archs in ``PYTORCH_ROCM_ARCH``,
+    else for the machine's GPU; any other is for all archs of the cell. Raises `InputError` for an unsupported arch,
+    `BuildError` for a CK cell without its ROCm.
+    """
+    archs = matrix.archs(cell)
+    if local_build:
+        archs = choose_archs(matrix, cell, environ.get("PYTORCH_ROCM_ARCH", ""), host.gpu_archs)
+    _refuse_without_rocm(matrix, cell, host, local_build=local_build)
+    jobs = choose_jobs(environ.get("MAX_JOBS", ""), default_jobs(host.cores, host.memory_gib))
+    label = Label.from_cell(cell)
+    return Recipe(cell, label, archs, jobs, _environment(cell, label, archs, jobs))
+
+
+def _environment(cell: Cell, label: Label, archs: tuple[str, ...], jobs: int) -> dict[str, str]:
+    """Variables that setup.py of every release reads."""
+    # measured: without FORCE_BUILD it downloads a CUDA wheel, and the default of GPU_ARCHS is never safe
+    common = {"BUILD_TARGET": "rocm", "FLASH_ATTENTION_FORCE_BUILD": "TRUE"}
+    if cell.uses_aiter:
+        # with the Triton backend, setup.py pip-installs its copy of aiter; it packages the same files without
+        return {**common, "FLASH_ATTENTION_TRITON_AMD_ENABLE": "FALSE", "FLASH_ATTENTION_SKIP_CUDA_BUILD": "TRUE"}
+    if cell.backend is Backend.TRITON:
+        # one build serves all labels, so the label is added afterwards
+        return {**common, "FLASH_ATTENTION_TRITON_AMD_ENABLE": "TRUE"}
+    return {
+        **common,
+        "FLASH_ATTENTION_TRITON_AMD_ENABLE": "FALSE",
+        "FLASH_ATTN_LOCAL_VERSION": str(label),
+        "GPU_ARCHS": ";".join(archs),
+        "MAX_JOBS": str(jobs),
+    }
+
+
+def _refuse_without_rocm(matrix: Matrix, cell: Cell, host: Host, *, local_build: bool) -> None:
+    if cell.backend is Backend.TRITON:
+        return
+    what = f"cannot build {cell.id} here"
+    if host.rocm is None:
+        hint = "start Docker or podman, or build on a machine with ROCm (set ROCM_PATH if it is not in /opt/rocm)"
+        if local_build and matrix.flash_attn[cell.flash_attn].triton:
+            hint += ", or use the Triton backend: --backend triton"
+        raise BuildError(what, "CK kernels need hipcc and this machine has no ROCm", hint)
+    if not same_rocm(host.rocm, cell.rocm):
+        which = f"this machine has ROCm {host.rocm}, the cell needs {cell.rocm}"
+        hint = f"name ROCm {host.rocm} (or auto), or set ROCM_PATH to a ROCm {cell.rocm}"
+        raise BuildError(what, which, hint)
+
+
+def choose_archs(matrix: Matrix, cell: Cell, requested: str, detected: tuple[str, ...]) -> tuple[str, ...]:
+    """The offload archs to build for: the requested ones, else the archs of the GPUs, else all of the cell.
+
+    `requested` is the text of PYTORCH_ROCM_ARCH or ``--archs``, separated by ``;``, ``,`` or spaces. Raises
+    `InputError` for an arch that upstream's setup.py refuses.
+    """
+    promised = matrix.archs(cell)
+    requested_archs = tuple(dict.fromkeys(re.findall(r"[^;,\s]+", requested)))
+    chosen = requested_archs or (detected if cell.backend is Backend.CK else ())
+    refused = [arch for arch in chosen if arch not in promised]
+    if refused:
+        origin = "this machine's GPU has it"
+        if requested_archs:
+            origin = "--archs requests it, or PYTORCH_ROCM_ARCH (rocm/pytorch images set it)"
+        triton, other = matrix.flash_attn[cell.flash_attn].triton, ""
+        if cell.backend is Backend.CK and triton and all(arch in triton.archs for arch in refused):
+            other = "; the Triton backend supports it (--backend triton)"
+        what = f"flash-attn {cell.flash_attn} {cell.backend} on ROCm {cell.rocm} does not support"
+        raise InputError(what, ", ".join(refused), f"{origin}; supported: {';'.join(promised)}{other}")
+    # Triton compiles on the user's machine, so its wheel is always for all archs
+    return chosen if chosen and cell.backend is Backend.CK else promised
+
+
+def default_jobs(cores: int, free_gib: float) -> int:
+    """Default number of parallel compiles: one per core and per `GIB_PER_COMPILE` of free memory, at least one."""
+    return max(1, min(cores, int(free_gib / GIB_PER_COMPILE)))
+
+
+def choose_jobs(requested: str, default: int) -> int:
+    """The number of parallel compiles in the text of ``MAX_JOBS``, else `default`. Raises `InputError`."""
+    if not requested:
+        return default
+    if not requested.isascii() or not requested.isdigit() or int(requested) < 1:
+        raise InputError("invalid MAX_JOBS", requested, "set it to 1 or more, or unset it")
+    return int(requested)
+
+
+def resolve_rocm_version(matrix: Matrix, host: Host, requested: str) -> str:
+    """Resolve a version, or ``auto`` for this machine's, to a ROCm version of the matrix.
+
+    A patch release without its own entry resolves to its minor version (7.2.1 to 7.2). Raises `InputError` if there is
+    none.
+    """
+    version = requested
+    if requested == "auto":
+        if host.rocm is None:
+            raise InputError("no ROCm found on this machine", "auto", "set ROCM_PATH, or name the version, such as 6.4")
+        version = host.rocm
+    minor = ".".join(version.split(".")[:2])
+    for candidate in (version, minor):
+        if candidate in matrix.rocm:
+            return candidate
+    raise InputError("unknown ROCm version", version, f"matrix.yaml has: {', '.join(matrix.rocm)}")
 
 
 @dataclass(frozen=True)
@@ -85,7 +213,7 @@ def _require_read(recipe: Recipe, setup_py: Path) -> None:
     unread = [name for name, value in recipe.setup_variables.items() if value != "FALSE" and name not in text]
     if unread:
         which = f"{', '.join(unread)}, for {recipe.cell.id}"
-        hint = "find the new names in the sources, and change build/recipe.py"
+        hint = "find the new names in the sources, and change build/setup_py.py"
         raise SourceError("setup.py of this release does not read", which, hint)
 
 

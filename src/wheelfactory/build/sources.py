@@ -16,9 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from wheelfactory.core.digest import content_key, file_sha256
 from wheelfactory.core.errors import SourceError
-from wheelfactory.core.files import atomic_path, scratch_dir, write_atomic
+from wheelfactory.core.files import atomic_path, content_key, file_sha256, scratch_dir, write_atomic
 from wheelfactory.core.http import http_error_reason, require_ok, save_body
 from wheelfactory.core.process import GIT_ENVIRON, capture
 from wheelfactory.core.progress import logger

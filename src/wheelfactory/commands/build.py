@@ -6,9 +6,8 @@ import argparse
 import time
 from functools import partial
 
-from wheelfactory.build.pinned import build_wheel
-from wheelfactory.build.products import pin_product
-from wheelfactory.build.recipe import make_recipe, resolve_rocm_version
+from wheelfactory.build.products import build_wheel, pin_product
+from wheelfactory.build.setup_py import make_recipe, resolve_rocm_version
 from wheelfactory.commands.executor_options import (
     add_executor,
     add_kernels,

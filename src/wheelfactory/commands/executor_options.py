@@ -13,7 +13,7 @@ from wheelfactory.core.cell import Backend, Cell
 from wheelfactory.core.errors import BuildError, InputError
 from wheelfactory.core.progress import log_to_stderr
 from wheelfactory.kernels.setup_env import Cluster, CompileScope, store_folder
-from wheelfactory.kernels.store_limit import keep_used_sets, limit_store
+from wheelfactory.kernels.storage import keep_used_sets, limit_store
 from wheelfactory.matrix.facts import Context
 
 REMOTE_VARIABLE = "WHEELFACTORY_REMOTE"
@@ -144,8 +144,8 @@ def open_executor(options: argparse.Namespace, *, compiled: bool, context: Conte
         yield local
         return
     # imported late: takes a third of a second, and most commands need no container
-    from wheelfactory.build.container.engine import connect_engine
-    from wheelfactory.build.container.executor import open_containers
+    from wheelfactory.build.container_executor import open_containers
+    from wheelfactory.build.engine import connect_engine
 
     try:
         engine = connect_engine(context.environ)

@@ -27,13 +27,12 @@ from wheelfactory.commands.targets import open_archive_host, parse_repository, r
 from wheelfactory.core.errors import DONE, InputError
 from wheelfactory.core.files import remove_scratch
 from wheelfactory.core.progress import Steps, log_to_stderr
-from wheelfactory.kernels.archive_host import download_set, upload_set
-from wheelfactory.kernels.compile import compile_kernels
-from wheelfactory.kernels.compiler.shards import Shard
+from wheelfactory.kernels.compile import compile_kernels, merge_set
+from wheelfactory.kernels.compiler.costs import Shard
 from wheelfactory.kernels.kernel_set import find_host_sets, group_kernel_sets, require_set, stored_set_name
 from wheelfactory.kernels.prove import prove_kernels
-from wheelfactory.kernels.resume import merge_set
 from wheelfactory.kernels.setup_env import CompileScope, store_folder
+from wheelfactory.kernels.storage import download_set, upload_set
 from wheelfactory.matrix.expand import expand
 
 

@@ -15,16 +15,17 @@ from wheelfactory.core.cell import Backend, Cell, name_flash_attn
 from wheelfactory.core.errors import DONE
 from wheelfactory.core.gpus import arch_sort_key
 from wheelfactory.core.published import MANIFEST_NAME
-from wheelfactory.matrix.expand import Expansion, expand
-from wheelfactory.matrix.facts import Matrix
-from wheelfactory.matrix.load import load_matrix
-from wheelfactory.matrix.select import (
+from wheelfactory.matrix.expand import (
     GITHUB_MATRIX_LIMIT,
+    Expansion,
+    expand,
     explain_selection,
     github_matrix,
     select_cells,
     unpublished_cells,
 )
+from wheelfactory.matrix.facts import Matrix
+from wheelfactory.matrix.load import load_matrix
 from wheelfactory.release.manifest import available_cells, read_manifest
 from wheelfactory.site.markdown import gpu_text, table
 

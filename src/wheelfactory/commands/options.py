@@ -145,7 +145,7 @@ def require_cell(expansion: Expansion, text: str) -> Cell:
 
     Raises `InputError` with the reason if the text is not a cell or the matrix excludes it.
     """
-    from wheelfactory.matrix.select import require_in_matrix
+    from wheelfactory.matrix.expand import require_in_matrix
 
     # combinations name a Python even for Triton, whose cells have none
     named = Cell.parse(text)
@@ -155,7 +155,7 @@ def require_cell(expansion: Expansion, text: str) -> Cell:
 
 def cells_of_versions(expansion: Expansion, versions: Sequence[str], backends: Iterable[Backend]) -> tuple[Cell, ...]:
     """Return the cells of FLASH_ATTN PYTHON TORCH ROCM. Raises `InputError` with the reason if one is excluded."""
-    from wheelfactory.matrix.select import require_in_matrix
+    from wheelfactory.matrix.expand import require_in_matrix
 
     flash_attn, python, torch, rocm = versions
     cells = (Cell.from_axes(flash_attn, python, torch, rocm, backend) for backend in backends)

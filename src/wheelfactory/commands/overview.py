@@ -9,7 +9,7 @@ from functools import cache
 
 from packaging.version import Version
 
-from wheelfactory.build.recipe import make_recipe
+from wheelfactory.build.setup_py import make_recipe
 from wheelfactory.core.cell import Cell
 from wheelfactory.core.errors import BuildError
 from wheelfactory.core.host import Host
@@ -103,7 +103,7 @@ def local_build(context: Context, cell: Cell) -> str:
 @cache  # connecting is slow, and the answer is the same for every cell
 def _has_engine(docker_host: str, runtime_dir: str) -> bool:
     # imported late: takes a third of a second, and only cells that do not build here need it
-    from wheelfactory.build.container.engine import connect_engine
+    from wheelfactory.build.engine import connect_engine
 
     with suppress(BuildError):
         connect_engine({"DOCKER_HOST": docker_host, "XDG_RUNTIME_DIR": runtime_dir})

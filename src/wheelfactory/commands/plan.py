@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from wheelfactory.build.container.disk_fit import ImageEstimate, estimate_images, render_image_estimates
 from wheelfactory.commands.options import (
     Environ,
     add_option,
@@ -42,10 +41,16 @@ from wheelfactory.kernels.set_estimates import (
     total_cpu_hours,
 )
 from wheelfactory.kernels.setup_env import ledger_path
-from wheelfactory.matrix.expand import expand
+from wheelfactory.matrix.expand import GITHUB_MATRIX_LIMIT, expand, select_cells
 from wheelfactory.matrix.facts import Context, Matrix
-from wheelfactory.matrix.select import GITHUB_MATRIX_LIMIT, select_cells
-from wheelfactory.pipeline.batches import RunForecast, cut_batches, predict_run
+from wheelfactory.pipeline.batches import (
+    ImageEstimate,
+    RunForecast,
+    cut_batches,
+    estimate_images,
+    predict_run,
+    render_image_estimates,
+)
 from wheelfactory.pipeline.jobs import split_by_runner
 from wheelfactory.release.manifest import WheelRow, available_cells, count_foldable, current_rows
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from wheelfactory.build.recipe import choose_archs
+from wheelfactory.build.setup_py import choose_archs
 from wheelfactory.commands.options import (
     Environ,
     add_dest,

@@ -30,9 +30,8 @@ from wheelfactory.commands.options import (
 from wheelfactory.core.errors import BUILD_FAILED, DONE, NOTHING_TO_DO
 from wheelfactory.core.files import lock_folder, remove_scratch
 from wheelfactory.core.wrap import count_text
-from wheelfactory.matrix.expand import expand
+from wheelfactory.matrix.expand import expand, select_cells
 from wheelfactory.matrix.facts import Matrix
-from wheelfactory.matrix.select import select_cells
 from wheelfactory.pipeline.run import Failure, Worklist, exit_code, make_worklist, run_worklist
 from wheelfactory.release.directory import DirectoryPublisher
 from wheelfactory.release.manifest import WheelRow

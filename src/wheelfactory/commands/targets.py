@@ -23,7 +23,7 @@ from wheelfactory.release.transaction import Publisher
 from wheelfactory.site.index import file_url, github_pages_url
 
 if TYPE_CHECKING:
-    from wheelfactory.kernels.archive_host import ArchiveHost
+    from wheelfactory.kernels.storage import ArchiveHost
     from wheelfactory.release.github.archive_host import GitHubArchiveHost
     from wheelfactory.release.github.client import Client
     from wheelfactory.release.github.publisher import WriteNotes
@@ -99,7 +99,7 @@ def open_archive_host(text: str, environ: Environ) -> ArchiveHost:
     """Open the archive host of a target, for kernel archives. Raises `InputError` for a bad target."""
     if parse_repository(text):
         return open_attested_archive_host(text, environ)
-    from wheelfactory.kernels.archive_host import DirectoryArchiveHost
+    from wheelfactory.kernels.storage import DirectoryArchiveHost
 
     logger.info("%s is a directory, which has no attestations: only the sha256 of kernel archives is checked", text)
     return DirectoryArchiveHost(as_directory(Path(text)))

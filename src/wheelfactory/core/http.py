@@ -17,8 +17,8 @@ from requests.adapters import HTTPAdapter
 from urllib3.exceptions import HTTPError, MaxRetryError, ResponseError
 from urllib3.util import Retry
 
-from wheelfactory.core.deadline import DOWNLOAD_TIMEOUT_S, call_within
 from wheelfactory.core.errors import FactoryError
+from wheelfactory.core.query import DOWNLOAD_TIMEOUT_S, call_within
 
 TIMEOUT_S = 60
 """For the connection, and between two received bytes."""

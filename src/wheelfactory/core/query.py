@@ -1,7 +1,7 @@
-"""Run a program and read its output; list the packages that another Python finds.
+"""Ask programs and servers within a limit of time: run a program, list the packages of another Python, end a download.
 
-A crash, a timeout or a missing program is a result, never an exception: `core.process` runs the programs whose failure
-is an error. Part of doctor.py, so it uses only the standard library of Python 3.9.
+A crash, a timeout or a missing program is a result of a query, no exception: `core.process` runs the programs whose
+failure is an error. Part of doctor.py, so it uses only the standard library of Python 3.9.
 """
 
 from __future__ import annotations
@@ -10,10 +10,13 @@ import importlib
 import os
 import signal
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, wait
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from wheelfactory.core.errors import InputError
 from wheelfactory.core.strict import parse_json
@@ -143,3 +146,33 @@ def find_packages(
         raise InputError("cannot examine this Python", which, "name a Python 3.8 or newer with --python")
     importlib.invalidate_caches()  # a caller may install a package and query again
     return Packages(tuple(result.answers["path"]), result.answers["origins"])
+
+
+DOWNLOAD_TIMEOUT_S = 300.0
+"""The total time of a download, whose socket timeout starts anew with each byte that a server sends."""
+
+_T = TypeVar("_T")
+
+
+def call_within(limit: Callable[[], float], call: Callable[[], _T]) -> _T:
+    """Return the result of a call. Raises `TimeoutError` if it takes more seconds than `limit` returns meanwhile.
+
+    The call is then left to its own end, in a daemon thread: nothing else interrupts name servers, TLS and headers
+    that come byte by byte.
+    """
+    answer: Future[_T] = Future()
+    start = time.monotonic()
+
+    def work() -> None:
+        try:
+            answer.set_result(call())
+        except BaseException as error:  # raised again by the caller
+            answer.set_exception(error)
+
+    threading.Thread(target=work, daemon=True).start()
+    while not answer.done():
+        seconds = limit()
+        if time.monotonic() - start >= seconds:
+            raise TimeoutError(f"took longer than {seconds:.0f} s")
+        wait([answer], start + seconds - time.monotonic())
+    return answer.result()

@@ -11,10 +11,9 @@ from datetime import datetime
 from typing import Any
 
 from wheelfactory.core.cell import Cell
-from wheelfactory.core.digest import SHA256
 from wheelfactory.core.errors import InputError
 from wheelfactory.core.label import Label
-from wheelfactory.core.strict import LARGEST_INTEGER, parse_json
+from wheelfactory.core.strict import LARGEST_INTEGER, SHA256, parse_json
 
 ROW_FORMAT = 2
 """The ``format`` of the rows."""

@@ -21,6 +21,9 @@ from typing import Any, TypeVar
 _Record = TypeVar("_Record")
 
 _ATOMS: Mapping[str, type | tuple[type, ...]] = {"str": str, "bool": bool, "int": int, "float": (int, float)}
+SHA256 = "[0-9a-f]{64}"
+"""A regular expression for a sha256 in hex."""
+
 LARGEST_INTEGER = (1 << 63) - 1
 """The largest accepted integer and its negative; file offsets are signed 64-bit numbers."""
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 
 from wheelfactory.core.cell import Backend, public_version
+from wheelfactory.core.label import TorchOrigin, rocm_of_torch
 from wheelfactory.core.support import Answer, other_ways
-from wheelfactory.core.torch_build import TorchOrigin, rocm_of_torch
 from wheelfactory.doctor.facts import DoctorFacts
 from wheelfactory.doctor.fit import has_rocm_torch, may_change_torch
 from wheelfactory.doctor.gpu_match import OVERRIDE, GpuSupport, lacks_code, visible_archs

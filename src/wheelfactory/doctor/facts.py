@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from wheelfactory.core.cell import public_version
+from wheelfactory.core.label import rocm_of_torch
 from wheelfactory.core.strict import parse_record
 from wheelfactory.core.support import SupportTables
-from wheelfactory.core.torch_build import rocm_of_torch
 from wheelfactory.doctor.machine import InstalledTorch
 
 

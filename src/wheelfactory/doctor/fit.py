@@ -25,9 +25,8 @@ from wheelfactory.core.cell import (
     product_name,
     public_version,
 )
-from wheelfactory.core.label import Label
+from wheelfactory.core.label import Label, TorchOrigin
 from wheelfactory.core.published import best_first_key, version_key
-from wheelfactory.core.torch_build import TorchOrigin
 from wheelfactory.doctor.facts import DoctorFacts
 from wheelfactory.doctor.gpu_match import gpu_warnings, hide_gpus_hint, lacks_code
 from wheelfactory.doctor.machine import Machine, Python, find_major_minor, format_major_minor

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 
 from wheelfactory.core.cell import AITER_NAME, Backend
 from wheelfactory.core.gpus import find_override_arch, product_names, without_features
-from wheelfactory.core.label import is_own_aiter
+from wheelfactory.core.label import TorchOrigin, is_own_aiter
 from wheelfactory.core.support import Answer, Support, SupportTables, name_choice, other_ways
-from wheelfactory.core.torch_build import TorchOrigin
 from wheelfactory.doctor.facts import DoctorFacts
 from wheelfactory.doctor.machine import InstalledTorch, Machine
 from wheelfactory.doctor.published_wheels import PublishedWheel

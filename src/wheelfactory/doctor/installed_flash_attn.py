@@ -18,10 +18,9 @@ from pathlib import Path
 from wheelfactory.core.cell import FLASH_ATTN_FALLBACK, FLASH_ATTN_NAME, local_version, product_name
 from wheelfactory.core.errors import InputError
 from wheelfactory.core.gpus import without_features
-from wheelfactory.core.label import Label
+from wheelfactory.core.label import Label, rocm_of_torch
 from wheelfactory.core.query import Packages, find_packages, query_program
 from wheelfactory.core.strict import parse_json
-from wheelfactory.core.torch_build import rocm_of_torch
 from wheelfactory.doctor.facts import DoctorFacts
 from wheelfactory.doctor.machine import InstalledFlashAttn, find_major_minor
 

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from wheelfactory.core.cell import major_minor
-from wheelfactory.core.installer import Installer, pip_for, uv_for
-from wheelfactory.core.torch_build import TorchOrigin, find_origin
+from wheelfactory.core.label import TorchOrigin, find_origin
+from wheelfactory.core.published import Installer, pip_for, uv_for
 
 
 def find_major_minor(version: str) -> tuple[int, int] | None:

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator
 
 from wheelfactory.core.cell import Backend, local_version, name_python
+from wheelfactory.core.label import TorchOrigin
 from wheelfactory.core.published import version_key
-from wheelfactory.core.torch_build import TorchOrigin
 from wheelfactory.doctor.aiter_checks import find_overwritten_aiter
 from wheelfactory.doctor.facts import DoctorFacts
 from wheelfactory.doctor.gpu_match import hide_gpus_hint, list_visible_gpus, missing_archs

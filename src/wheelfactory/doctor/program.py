@@ -16,8 +16,7 @@ from typing import NoReturn
 
 from wheelfactory.core.cell import Backend
 from wheelfactory.core.errors import DONE, FAILED, FactoryError, InputError, as_factory_error
-from wheelfactory.core.installer import InstallCommand
-from wheelfactory.core.published import MANIFEST_NAME
+from wheelfactory.core.published import MANIFEST_NAME, InstallCommand
 from wheelfactory.core.wrap import as_printable, write_lines, write_message
 from wheelfactory.doctor.detect import IMPORT_TIMEOUT_S, detect_machine
 from wheelfactory.doctor.diagnose import diagnose_machine

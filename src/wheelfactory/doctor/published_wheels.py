@@ -19,10 +19,10 @@ from urllib.parse import unquote, urlsplit
 from urllib.request import HTTPRedirectHandler, Request, build_opener, url2pathname
 
 from wheelfactory.core.cell import Cell
-from wheelfactory.core.deadline import DOWNLOAD_TIMEOUT_S, call_within
 from wheelfactory.core.errors import InputError
 from wheelfactory.core.label import Label
 from wheelfactory.core.published import MANIFEST_NAME, is_amd_proof, names_local_file, sort_proved_archs, wheel_url
+from wheelfactory.core.query import DOWNLOAD_TIMEOUT_S, call_within
 from wheelfactory.core.row import parse_lines
 
 MAX_MANIFEST_BYTES = 1 << 28

@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 
 from wheelfactory.core.cell import FALLBACK_NAME, Backend
 from wheelfactory.core.errors import DONE, FAILED
-from wheelfactory.core.installer import InstallCommand, pip_for, uv_for
-from wheelfactory.core.published import why_unverified
+from wheelfactory.core.published import InstallCommand, pip_for, uv_for, why_unverified
 from wheelfactory.core.support import Answer
 from wheelfactory.doctor.advice import find_answer, find_notes, find_torch, find_ways
 from wheelfactory.doctor.facts import DoctorFacts

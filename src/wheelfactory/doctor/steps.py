@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from wheelfactory.core.cell import FALLBACK_NAME
-from wheelfactory.core.installer import InstallCommand, Installer, pip_for, url_with_sha256, uv_for
 from wheelfactory.core.label import FALLBACK_INDEX, index_path
+from wheelfactory.core.published import InstallCommand, Installer, pip_for, url_with_sha256, uv_for
 from wheelfactory.doctor.facts import DoctorFacts
 from wheelfactory.doctor.machine import Machine, Python
 from wheelfactory.doctor.published_wheels import PublishedWheel

@@ -6,7 +6,7 @@ import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 
-from wheelfactory.core.torch_build import TorchOrigin, find_own_index
+from wheelfactory.core.label import TorchOrigin, find_own_index
 from wheelfactory.doctor.facts import DoctorFacts
 from wheelfactory.doctor.gpu_match import format_gpu, lacks_code
 from wheelfactory.doctor.installed_flash_attn import (

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from enum import Enum
 
 from wheelfactory.core.cell import Backend, major_minor, name_python, public_version
+from wheelfactory.core.label import TorchOrigin
 from wheelfactory.core.published import version_key
 from wheelfactory.core.support import Answer
-from wheelfactory.core.torch_build import TorchOrigin
 from wheelfactory.doctor.facts import DoctorFacts
 from wheelfactory.doctor.fit import Fit, JudgedWheel
 from wheelfactory.doctor.gpu_match import format_gpu, gpu_warnings, list_visible_gpus, visible_archs

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from wheelfactory.emulator.addresses import SCRATCH_ADDRESS
+from wheelfactory.emulator.accesses import SCRATCH_ADDRESS
 from wheelfactory.emulator.assembly import Program, read_program
 from wheelfactory.emulator.code_object import Kernel
 from wheelfactory.emulator.decode import END, decode

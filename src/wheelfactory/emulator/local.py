@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import numpy as np
 
+from wheelfactory.emulator.accesses import Elements, constant_offset, elements_of
 from wheelfactory.emulator.assembly import Instruction
-from wheelfactory.emulator.elements import Elements, constant_offset, elements_of
 from wheelfactory.emulator.findings import NotRunError
 from wheelfactory.emulator.memory import Array
 from wheelfactory.emulator.operands import parse_operand

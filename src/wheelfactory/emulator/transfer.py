@@ -8,9 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from wheelfactory.emulator.addresses import find_place
+from wheelfactory.emulator.accesses import Elements, constant_offset, elements_of, find_place
 from wheelfactory.emulator.assembly import Instruction
-from wheelfactory.emulator.elements import Elements, constant_offset, elements_of
 from wheelfactory.emulator.findings import NotRunError
 from wheelfactory.emulator.local import decode_local
 from wheelfactory.emulator.memory import Array

@@ -12,10 +12,14 @@ from typing import Any
 import numpy as np
 
 from wheelfactory.emulator import bits
-from wheelfactory.emulator.division import div_fixup, div_fixup_double, div_fmas, div_scale, div_scale_double
 from wheelfactory.emulator.rounding import (
     COMPARISONS,
     classify,
+    div_fixup,
+    div_fixup_double,
+    div_fmas,
+    div_scale,
+    div_scale_double,
     dot,
     fused,
     fused_double,

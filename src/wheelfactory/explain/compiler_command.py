@@ -14,7 +14,7 @@ from pathlib import PurePosixPath
 
 from wheelfactory.core.gpus import FAMILIES
 from wheelfactory.explain.glossary import Operation, glossary
-from wheelfactory.kernels.compiler.flags import HEADER_OPTIONS, kernel_name, split_options
+from wheelfactory.kernels.compiler.hipcc import HEADER_OPTIONS, kernel_name, split_options
 from wheelfactory.kernels.compiler.targets import parse_kernel_name
 
 _COMPILER = re.compile(r"(?:^|/)(?:hipcc|nvcc|clang\+\+(?:-\d+)?|amdclang\+\+|g\+\+(?:-\d+)?|c\+\+)$")

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from wheelfactory.build.recipe import GIB_PER_COMPILE
+from wheelfactory.build.setup_py import GIB_PER_COMPILE
 from wheelfactory.core.cell import Backend, Cell, major_minor
 from wheelfactory.core.label import Label, index_path
 from wheelfactory.explain.build_log import FAILED, FINISHED, BuildLog
@@ -14,9 +14,8 @@ from wheelfactory.explain.causes import symptom_table
 from wheelfactory.explain.compiler_command import CompilerCommand, KernelMeaning, find_kernel_meaning
 from wheelfactory.explain.glossary import glossary
 from wheelfactory.explain.progress import ONE_HEAD_DIM, RemainingTime, estimate_remaining_time
-from wheelfactory.kernels.compiler.compiler import RUNAWAY_AMD, RUNAWAY_UPSTREAM
 from wheelfactory.kernels.compiler.costs import PARSING_CPU_S
-from wheelfactory.kernels.compiler.flags import EARLY_INLINE, has_runaway_flags
+from wheelfactory.kernels.compiler.hipcc import EARLY_INLINE, RUNAWAY_AMD, RUNAWAY_UPSTREAM, has_runaway_flags
 from wheelfactory.matrix.expand import expand
 from wheelfactory.matrix.facts import Matrix
 

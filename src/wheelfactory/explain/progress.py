@@ -13,7 +13,7 @@ from pathlib import PurePosixPath
 from wheelfactory.explain.glossary import glossary
 from wheelfactory.explain.log_lines import LogLine, is_wall_clock
 from wheelfactory.kernels.compiler.costs import ordinary_cost
-from wheelfactory.kernels.compiler.flags import kernel_name
+from wheelfactory.kernels.compiler.hipcc import kernel_name
 from wheelfactory.kernels.compiler.schedule import estimate_time_left
 
 ONE_HEAD_DIM = 704

@@ -11,8 +11,7 @@ from fnmatch import fnmatchcase
 from typing import TypeAlias
 
 from wheelfactory.core.cell import Backend, local_version
-from wheelfactory.core.label import name_aiter
-from wheelfactory.core.torch_build import rocm_of_torch
+from wheelfactory.core.label import name_aiter, rocm_of_torch
 from wheelfactory.gpu.installed import InstalledPackage
 from wheelfactory.gpu.torch_python import TorchPython
 from wheelfactory.gpu.validation_report import Hardware, ResultError, Software, ValidationCase, ValidationCheck

@@ -19,9 +19,8 @@ from wheelfactory.gpu.validation_report import (
     ValidationCase,
     ValidationCheck,
 )
-from wheelfactory.matrix.expand import expand
+from wheelfactory.matrix.expand import expand, require_in_matrix
 from wheelfactory.matrix.facts import Context
-from wheelfactory.matrix.select import require_in_matrix
 from wheelfactory.verify.accuracy import (
     FALLBACK_TOLERANCE,
     NUMBERS_PROGRAM,

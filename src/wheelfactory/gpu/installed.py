@@ -14,11 +14,11 @@ from packaging.requirements import InvalidRequirement, Requirement
 from pydantic import AliasPath, Field
 
 from wheelfactory.core.cell import AITER_NAME, FALLBACK_NAME, Backend, local_version
-from wheelfactory.core.digest import SHA256
 from wheelfactory.core.errors import BuildError, InputError
 from wheelfactory.core.label import Label
 from wheelfactory.core.models import FrozenModel
 from wheelfactory.core.query import find_packages
+from wheelfactory.core.strict import SHA256
 from wheelfactory.gpu.validation_report import ValidatedPackage
 from wheelfactory.verify.proofs import ProgramReport
 from wheelfactory.wheel.build_record import BuildRecord, parse_build_record

@@ -9,9 +9,8 @@ from pathlib import Path
 
 from wheelfactory.build.environments import clean_environ, find_base, make_build_environment, open_wheel_environment
 from wheelfactory.build.products import make_products
-from wheelfactory.core.digest import file_sha256
 from wheelfactory.core.errors import BuildError, InputError
-from wheelfactory.core.files import factory_version, scratch_dir
+from wheelfactory.core.files import factory_version, file_sha256, scratch_dir
 from wheelfactory.core.label import Label
 from wheelfactory.gpu.checks import check_calls, check_installed
 from wheelfactory.gpu.compute import ComputeResult, ValidationContext, compute_cases

@@ -20,13 +20,16 @@ from wheelfactory.core.errors import BuildError, FactoryError, InputError
 from wheelfactory.core.files import atomic_path, scratch_dir
 from wheelfactory.core.progress import logger
 from wheelfactory.core.wrap import shorten_names
-from wheelfactory.kernels.archive_manifest import (
+from wheelfactory.kernels.archive_format import (
     ARCHIVE_SUFFIX,
     ArchiveManifest,
+    ArchiveStream,
+    DamagedStreamError,
     make_archive_manifest,
+    open_writer,
     parse_archive_manifest,
+    write_member,
 )
-from wheelfactory.kernels.archive_stream import ArchiveStream, DamagedStreamError, open_writer, write_member
 from wheelfactory.kernels.compiler.limits import require_object
 from wheelfactory.kernels.compiler.store import ObjectRecord, Store
 from wheelfactory.kernels.proof import Proof

@@ -5,15 +5,23 @@ Nothing is compiled, so the estimates are only as accurate as the cost model.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+import heapq
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from wheelfactory.build.recipe import default_jobs
-from wheelfactory.kernels.compiler.costs import SEED_ERROR, Cost, Ledger, predict_cost, shard_costs
-from wheelfactory.kernels.compiler.guards import is_empty
+from wheelfactory.build.setup_py import default_jobs
+from wheelfactory.kernels.compiler.costs import (
+    SEED_ERROR,
+    Cost,
+    Ledger,
+    Shard,
+    cut_shards,
+    predict_cost,
+    shard_costs,
+)
 from wheelfactory.kernels.compiler.limits import MAX_ARGUMENT_BYTES, link_argument_bytes
 from wheelfactory.kernels.compiler.schedule import jobs_after_kill
-from wheelfactory.kernels.compiler.shards import Shard, cut_shards, min_shard_count, wall_time
+from wheelfactory.kernels.compiler.targets import is_empty
 from wheelfactory.kernels.proof import predict_cpu_s
 from wheelfactory.kernels.source_list import SourceList
 from wheelfactory.matrix.forms import ASSET_BYTES
@@ -92,7 +100,7 @@ class Estimate:
 
     sources: int
     without_code: int
-    """Those of the sources that have no code for the target (`guards`): each compiles in half a second."""
+    """Those of the sources that have no code for the target (`read_guard`): each compiles in half a second."""
     shard_cpu_s: tuple[float, ...]
     """CPU time of each shard."""
     longest_shard_s: float
@@ -185,6 +193,34 @@ def estimate_set(listed: SourceList, targets: tuple[str, ...], cost_model: CostM
         limits=limits,
         predicted_from=cost_model.description,
     )
+
+
+def wall_time(costs: Iterable[float], jobs: int) -> float:
+    """Seconds until all compiles end, with `jobs` at once and the longest first."""
+    waiting = sorted(costs, reverse=True)
+    free = [0.0] * min(jobs, len(waiting))
+    for cost in waiting:
+        heapq.heapreplace(free, free[0] + cost)
+    return max(free, default=0.0)
+
+
+def min_shard_count(
+    costs: Mapping[str, float], budget_s: float, jobs: int, *, predicted: Mapping[str, float] | None = None
+) -> int:
+    """The smallest number of shards that each take at most `budget_s` seconds with `jobs` compiles at once.
+
+    `costs` decide how shards are cut; `predicted`, if given, how long they take. Raises `ValueError` if one compile
+    alone exceeds the budget.
+    """
+    times = costs if predicted is None else predicted
+    longest = max(times.values(), default=0.0)
+    if longest > budget_s:
+        raise ValueError(f"one compile takes {longest:.0f} s, more than the {budget_s:.0f} s of a shard")
+    # rounded down, so that rounding errors of the sum never start the search above the minimum
+    count = max(1, int(sum(times.values()) / budget_s / jobs)) if times else 1
+    while any(wall_time((times[name] for name in shard), jobs) > budget_s for shard in cut_shards(costs, count)):
+        count += 1
+    return count
 
 
 def fit_jobs(costs: Iterable[Cost], runners: Runners) -> tuple[int, int]:

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
-from wheelfactory.core.digest import files_sha256
 from wheelfactory.core.errors import SourceError
+from wheelfactory.core.files import files_sha256
 from wheelfactory.kernels.compiler import generator_filter
 from wheelfactory.kernels.compiler.key import list_source_files
 from wheelfactory.matrix.facts import GeneratorFilter

@@ -11,7 +11,7 @@ from wheelfactory.core.cell import Backend, Cell
 from wheelfactory.core.errors import InputError
 from wheelfactory.kernels.compiler.targets import HOST
 from wheelfactory.matrix.facts import Matrix
-from wheelfactory.matrix.images import rocm_release, same_compiler_images
+from wheelfactory.matrix.origins import rocm_release, same_compiler_images
 
 # increment when the same matrix gives different kernels: wheelfactory passes different flags, or an image changed
 # behind its tag. Sets stored under the old version would fail the key check, and a stored archive is never replaced

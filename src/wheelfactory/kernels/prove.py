@@ -18,9 +18,8 @@ from wheelfactory.build.environments import make_numpy_environment
 from wheelfactory.build.executor import BuildCommand, Executor
 from wheelfactory.build.setup_py import log_path
 from wheelfactory.build.sources import unpack_source
-from wheelfactory.core.digest import content_key, file_sha256
 from wheelfactory.core.errors import BuildError, InputError
-from wheelfactory.core.files import PACKAGE_DIR, scratch_dir, write_atomic
+from wheelfactory.core.files import PACKAGE_DIR, content_key, file_sha256, scratch_dir, write_atomic
 from wheelfactory.core.process import failure_reason, run
 from wheelfactory.core.progress import ProgressCallback, logger
 from wheelfactory.core.strict import parse_json, read_record
@@ -29,14 +28,13 @@ from wheelfactory.emulator.ck_names import suggest_calls
 from wheelfactory.emulator.code_object import read_kernels
 from wheelfactory.emulator.findings import emulator_id
 from wheelfactory.kernels.archive import find_archives, read_archive_manifest
-from wheelfactory.kernels.compile import choose_recipe
+from wheelfactory.kernels.compile import choose_recipe, merge_set
 from wheelfactory.kernels.compiler import record_calls
 from wheelfactory.kernels.compiler.key import ROCM_PLACEHOLDER
 from wheelfactory.kernels.compiler.record_calls import Job, Recording
 from wheelfactory.kernels.compiler.store import Store
 from wheelfactory.kernels.kernel_set import KernelSet
 from wheelfactory.kernels.proof import Proof, proof_path, sample_sources
-from wheelfactory.kernels.resume import merge_set
 from wheelfactory.kernels.setup_env import store_folder
 from wheelfactory.matrix.facts import Context
 

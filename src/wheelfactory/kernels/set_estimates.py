@@ -13,8 +13,7 @@ from typing import Any, TypeAlias
 from wheelfactory.build.environments import clean_environ
 from wheelfactory.core.cell import name_flash_attn
 from wheelfactory.core.errors import InputError, SourceError
-from wheelfactory.kernels.compiler.costs import Ledger
-from wheelfactory.kernels.compiler.shards import Shard
+from wheelfactory.kernels.compiler.costs import Ledger, Shard
 from wheelfactory.kernels.estimate import CostModel, Estimate, ResourceLimit, Runners, Sharding, estimate_set
 from wheelfactory.kernels.kernel_set import KernelSet
 from wheelfactory.kernels.source_list import SourceList, find_cached_list, list_sources

@@ -1,17 +1,22 @@
-"""Run setup.py in an environment in which it compiles kernels through the factory, and read the compile's result.
+"""Run setup.py in an environment in which it compiles kernels through the factory; read the result, draw a timeline.
 
-setup.py starts our ninja as its ninja (see the package `compiler`).
+setup.py starts our ninja as its ninja (see the package `compiler`). The timeline is for Perfetto or chrome://tracing,
+in Google's Trace Event Format, as in ninjatracing and clang's ``-ftime-trace``: complete events with times in
+microseconds, and a counter.
 """
 
 from __future__ import annotations
 
+import heapq
+import json
 import shlex
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from wheelfactory.build.setup_py import RawWheel, SetupExtras, SetupRun, run_setup
 from wheelfactory.core.errors import BuildError, RunAgainError
@@ -19,7 +24,8 @@ from wheelfactory.core.files import PACKAGE_DIR, write_atomic, write_launcher
 from wheelfactory.core.progress import ProgressCallback, logger
 from wheelfactory.kernels.archive import find_archives, unpack_archive
 from wheelfactory.kernels.compiler import ninja as our_ninja
-from wheelfactory.kernels.compiler.flags import APPEND_VARIABLE
+from wheelfactory.kernels.compiler.costs import Shard, parse_kernel_kind
+from wheelfactory.kernels.compiler.hipcc import APPEND_VARIABLE
 from wheelfactory.kernels.compiler.request import (
     REQUEST_VARIABLE,
     SHARD_DONE,
@@ -28,12 +34,10 @@ from wheelfactory.kernels.compiler.request import (
     CompileRequest,
     CompileResult,
 )
-from wheelfactory.kernels.compiler.shards import Shard
-from wheelfactory.kernels.compiler.store import Store
+from wheelfactory.kernels.compiler.store import ObjectRecord, Store
 from wheelfactory.kernels.compiler.survey import Survey
 from wheelfactory.kernels.generator_commands import filter_environ
 from wheelfactory.kernels.source_list import SourceList, list_planned_sources
-from wheelfactory.kernels.timeline import render_trace
 from wheelfactory.matrix.facts import Context
 
 
@@ -232,3 +236,47 @@ def read_outcome(setup: SetupRun, kernels: Path, log: Path) -> CompileResult | N
 
 def _result_path(setup: SetupRun) -> Path:
     return setup.scratch / "result.json"
+
+
+def render_trace(entries: Iterable[ObjectRecord]) -> str:
+    """Render the compiles as a JSON document of trace events; times count from the first start."""
+    ordered = sorted(entries, key=lambda entry: (entry.start, entry.end, entry.source))
+    begin = ordered[0].start if ordered else 0.0
+    spans = [(entry, round((entry.start - begin) * 1e6), round((entry.end - begin) * 1e6)) for entry in ordered]
+    events = [*_compile_events(spans), *_memory_events(spans)]
+    return json.dumps({"traceEvents": events, "displayTimeUnit": "ms"}) + "\n"
+
+
+def _compile_events(spans: Iterable[tuple[ObjectRecord, int, int]]) -> Iterator[dict[str, Any]]:
+    """Yield an event for each compile, on as few threads as possible."""
+    running: list[tuple[int, int]] = []
+    free: list[int] = []
+    for entry, start, end in spans:
+        while running and running[0][0] <= start:
+            heapq.heappush(free, heapq.heappop(running)[1])
+        thread = heapq.heappop(free) if free else len(running)
+        # a clock change can make the duration negative
+        heapq.heappush(running, (max(start, end), thread))
+        yield {
+            "name": f"{entry.source} for {' '.join(entry.targets)}",
+            "cat": parse_kernel_kind(entry.source)[0] or "other",
+            "ph": "X",
+            "ts": start,
+            "dur": max(0, end - start),
+            "pid": 0,
+            "tid": thread,
+            "args": {"CPU s": entry.cpu_s, "peak MiB": entry.peak_mib},
+        }
+
+
+def _memory_events(spans: Iterable[tuple[ObjectRecord, int, int]]) -> Iterator[dict[str, Any]]:
+    """The sum of the peak MiB of all running compiles, an upper bound, at each change."""
+    changes: Counter[int] = Counter()
+    for entry, start, end in spans:
+        if end > start:
+            changes[start] += entry.peak_mib
+            changes[end] -= entry.peak_mib
+    level = 0
+    for time, change in sorted(changes.items()):
+        level += change
+        yield {"name": "memory at most", "ph": "C", "ts": time, "pid": 0, "args": {"MiB": level}}

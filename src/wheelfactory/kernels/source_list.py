@@ -15,13 +15,12 @@ from pathlib import Path
 
 from wheelfactory.build.environments import clean_environ
 from wheelfactory.build.sources import Source, fetch_source, unpack_source
-from wheelfactory.core.digest import content_key
 from wheelfactory.core.errors import InputError, SourceError
-from wheelfactory.core.files import scratch_dir, write_atomic
+from wheelfactory.core.files import content_key, scratch_dir, write_atomic
 from wheelfactory.core.process import capture
 from wheelfactory.core.progress import logger
 from wheelfactory.core.strict import parse_record
-from wheelfactory.kernels.compiler.guards import read_guard
+from wheelfactory.kernels.compiler.targets import read_guard
 from wheelfactory.kernels.generator_commands import (
     GENERATED,
     GENERATOR,
@@ -58,7 +57,7 @@ class SourceList:
     archs: tuple[str, ...] = ()
     """The archs that the generator was run for; empty if it makes the same sources for all."""
     guards: Mapping[str, str] = field(default_factory=dict)
-    """See `wheelfactory.kernels.compiler.guards`."""
+    """See `wheelfactory.kernels.compiler.targets`."""
     format: int = SOURCE_LIST_FORMAT
 
 

@@ -39,8 +39,16 @@ from wheelfactory.matrix.forms import (
     parse_size_band,
     value_error,
 )
-from wheelfactory.matrix.images import Image, has_amd_torch, newest_images, same_compiler_images
-from wheelfactory.matrix.origins import Dependency, Fact, GitTag, Sdist
+from wheelfactory.matrix.origins import (
+    Dependency,
+    Fact,
+    GitTag,
+    Image,
+    Sdist,
+    has_amd_torch,
+    newest_images,
+    same_compiler_images,
+)
 
 
 class BackendFacts(Fact):

@@ -14,8 +14,8 @@ from packaging.version import InvalidVersion, Version
 from pydantic import AfterValidator, StringConstraints
 from pydantic_core import PydanticCustomError
 
-from wheelfactory.core.digest import SHA256
 from wheelfactory.core.gpus import gpu_products
+from wheelfactory.core.strict import SHA256
 
 _LONGEST, _LONGEST_VERSION, _LONGEST_REMARK = 200, 30, 1000
 """Characters. A file name has at most 255 bytes, and a cell id holds three versions."""

@@ -23,7 +23,7 @@ from wheelfactory.core.label import is_own_aiter
 from wheelfactory.core.wrap import count_text
 from wheelfactory.matrix.document import KEY, Document, KeyPath, Number, Problem, UnreadableError, quote
 from wheelfactory.matrix.facts import Matrix, in_window
-from wheelfactory.matrix.images import parse_tag
+from wheelfactory.matrix.origins import parse_tag
 
 # ten times the factory's own matrix, which loads in 0.6 s; 10 MB would take 6 s and 300 MB of memory
 MAX_BYTES = 300_000

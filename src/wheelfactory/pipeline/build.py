@@ -13,12 +13,10 @@ from pathlib import Path
 
 from wheelfactory.build.environments import build_requirements, cached_wheel, content_folder
 from wheelfactory.build.executor import Executor
-from wheelfactory.build.recipe import Recipe, make_recipe
-from wheelfactory.build.setup_py import SetupExtras, SetupRun, log_path, run_setup
+from wheelfactory.build.setup_py import Recipe, SetupExtras, SetupRun, log_path, make_recipe, run_setup
 from wheelfactory.build.sources import Source, fetch_source
 from wheelfactory.core.cell import Backend, Cell
-from wheelfactory.core.digest import file_sha256
-from wheelfactory.core.files import scratch_dir
+from wheelfactory.core.files import file_sha256, scratch_dir
 from wheelfactory.core.progress import ProgressCallback
 from wheelfactory.core.wrap import shorten_names
 from wheelfactory.kernels.kernel_set import sets_of_cell

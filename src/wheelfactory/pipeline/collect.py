@@ -8,14 +8,13 @@ from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 
-from wheelfactory.core.digest import require_sealed
 from wheelfactory.core.errors import BuildError, FactoryError, RunAgainError, VerificationError
-from wheelfactory.core.files import scratch_dir
+from wheelfactory.core.files import require_sealed, scratch_dir
 from wheelfactory.kernels.archive import find_archives
-from wheelfactory.kernels.archive_host import ArchiveHost, upload_set
-from wheelfactory.kernels.archive_manifest import ARCHIVE_SUFFIX
+from wheelfactory.kernels.archive_format import ARCHIVE_SUFFIX
+from wheelfactory.kernels.compile import merge_set
 from wheelfactory.kernels.kernel_set import STORED_SET_PREFIX
-from wheelfactory.kernels.resume import merge_set
+from wheelfactory.kernels.storage import ArchiveHost, upload_set
 from wheelfactory.pipeline.jobs import CellJob, KernelSetJobs, WorkflowJobs
 
 MAX_ROUNDS = 8

@@ -9,10 +9,10 @@ from wheelfactory.core.cell import Cell, products_beside
 from wheelfactory.core.errors import InputError
 from wheelfactory.core.files import read_file, write_atomic
 from wheelfactory.core.models import FrozenModel, parse_model
-from wheelfactory.kernels.archive_manifest import shard_suffix
+from wheelfactory.kernels.archive_format import shard_suffix
 from wheelfactory.kernels.kernel_set import STORED_SET_PREFIX, KernelSet, find_host_sets, sets_of_cell, stored_set_name
+from wheelfactory.matrix.expand import GITHUB_MATRIX_LIMIT, needs_runner, strategy_json
 from wheelfactory.matrix.facts import Matrix
-from wheelfactory.matrix.select import GITHUB_MATRIX_LIMIT, needs_runner, strategy_json
 from wheelfactory.pipeline.batches import cut_batches
 
 

@@ -11,16 +11,16 @@ from functools import partial
 from pathlib import Path
 
 from wheelfactory.build.executor import Executor
-from wheelfactory.build.pinned import PinnedProject, build_wheel
-from wheelfactory.build.recipe import make_recipe
+from wheelfactory.build.products import PinnedProject, build_wheel
+from wheelfactory.build.setup_py import make_recipe
 from wheelfactory.core.cell import OFFERED_PRODUCTS, Backend, Cell
 from wheelfactory.core.errors import DONE, RUN_AGAIN, BuildError, FactoryError, PublishError, RunAgainError
 from wheelfactory.core.files import scratch_dir
 from wheelfactory.core.process import kill_running
 from wheelfactory.core.progress import ProgressCallback, Steps, ignore_progress
 from wheelfactory.kernels.setup_env import FULL_SCOPE, CompileScope
+from wheelfactory.matrix.expand import unpublished_cells
 from wheelfactory.matrix.facts import Context, Matrix
-from wheelfactory.matrix.select import unpublished_cells
 from wheelfactory.pipeline.batches import split_into_waves
 from wheelfactory.pipeline.build import build_cell
 from wheelfactory.release.additions import (

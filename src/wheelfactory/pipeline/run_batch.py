@@ -13,8 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from wheelfactory.build.executor import Executor
-from wheelfactory.build.pinned import build_wheel
-from wheelfactory.build.products import pin_product
+from wheelfactory.build.products import build_wheel, pin_product
 from wheelfactory.core.cell import PRODUCTS, Backend, Cell
 from wheelfactory.core.errors import InputError, RunAgainError
 from wheelfactory.core.files import write_atomic

@@ -7,12 +7,11 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 
-from wheelfactory.build.pinned import PinnedProject
-from wheelfactory.build.products import is_other_version, pin_product
+from wheelfactory.build.products import PinnedProject, is_other_version, pin_product
 from wheelfactory.build.sources import fetch_file
 from wheelfactory.core.cell import PRODUCTS, Cell, products_beside
-from wheelfactory.core.digest import file_sha256
 from wheelfactory.core.errors import InputError, VerificationError
+from wheelfactory.core.files import file_sha256
 from wheelfactory.core.label import Label
 from wheelfactory.core.progress import logger
 from wheelfactory.core.published import MANIFEST_NAME, build_key

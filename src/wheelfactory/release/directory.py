@@ -10,9 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from wheelfactory.core.digest import file_sha256
 from wheelfactory.core.errors import PublishError
-from wheelfactory.core.files import atomic_path, write_atomic
+from wheelfactory.core.files import atomic_path, file_sha256, write_atomic
 from wheelfactory.core.progress import ProgressCallback, ignore_progress
 from wheelfactory.core.published import MANIFEST_NAME, WHEELS_FOLDER
 from wheelfactory.release.bundle import BUNDLE_SUFFIX

@@ -12,8 +12,8 @@ from installer.records import InvalidRecordEntry, RecordEntry, parse_record_file
 from packaging.utils import canonicalize_name, parse_wheel_filename
 
 from wheelfactory.core.cell import FLASH_ATTN_NAME
-from wheelfactory.core.digest import file_sha256
 from wheelfactory.core.errors import InputError
+from wheelfactory.core.files import file_sha256
 from wheelfactory.core.published import why_unverified
 from wheelfactory.gpu.installed import read_archive_sha256
 from wheelfactory.release.additions import row_differences

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, TypeAlias
 
-from wheelfactory.core.digest import content_key, file_sha256
 from wheelfactory.core.errors import PublishError
+from wheelfactory.core.files import content_key, file_sha256
 from wheelfactory.core.progress import ProgressCallback, ignore_progress, logger
 from wheelfactory.gpu.validation_report import ValidatedPackage, Validation
 from wheelfactory.release.bundle import ATTESTED, BUNDLE_SUFFIX, read_subjects

@@ -14,14 +14,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from wheelfactory.build.environments import Environment, clean_environ, make_python_environment
-from wheelfactory.build.rocm_python import torch_requirement
+from wheelfactory.build.executor import torch_requirement
 from wheelfactory.core.cell import FALLBACK_NAME, OFFERED_PRODUCTS
 from wheelfactory.core.errors import BuildError, FactoryError, InputError
 from wheelfactory.core.files import scratch_dir
-from wheelfactory.core.installer import InstallCommand, Installer, pip_for, uv_for
 from wheelfactory.core.label import index_path
 from wheelfactory.core.process import failure_reason, run
 from wheelfactory.core.progress import logger
+from wheelfactory.core.published import InstallCommand, Installer, pip_for, uv_for
 from wheelfactory.core.query import Packages, find_packages
 from wheelfactory.release.manifest import WheelRow
 from wheelfactory.release.published_checks import check_installed

@@ -15,9 +15,8 @@ from typing import TypeVar
 from wheelfactory.core.cell import Cell
 from wheelfactory.core.published import build_key
 from wheelfactory.core.wrap import count_text
-from wheelfactory.matrix.expand import Excluded, Expansion, expand
+from wheelfactory.matrix.expand import Excluded, Expansion, expand, matches_glob, needs_runner, select_cells
 from wheelfactory.matrix.facts import Matrix
-from wheelfactory.matrix.select import matches_glob, needs_runner, select_cells
 from wheelfactory.release.manifest import WheelRow
 from wheelfactory.release.verified import unverified_reason
 

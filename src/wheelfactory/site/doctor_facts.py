@@ -11,7 +11,7 @@ from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
-from wheelfactory.build.fallback import read_fallback_project
+from wheelfactory.build.products import read_fallback_project
 from wheelfactory.core.cell import Backend, major_minor, public_version
 from wheelfactory.core.gpus import arch_sort_key, gpu_products
 from wheelfactory.core.support import Answer, Finding, SupportTable, SupportTables

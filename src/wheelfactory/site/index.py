@@ -20,9 +20,8 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from wheelfactory.build.environments import cpu_torch_options, cpu_torch_requirement, cpu_torch_version
 from wheelfactory.core.cell import AITER_NAME, ANY_PYTHON, OFFERED_PRODUCTS, PRODUCTS, Backend, Cell
-from wheelfactory.core.installer import pip_for, url_with_sha256, uv_for
 from wheelfactory.core.label import FALLBACK_INDEX, IndexKey, Label, index_path
-from wheelfactory.core.published import WHEELS_FOLDER, wheel_url
+from wheelfactory.core.published import WHEELS_FOLDER, pip_for, url_with_sha256, uv_for, wheel_url
 from wheelfactory.matrix.facts import Matrix
 from wheelfactory.release.manifest import WheelRow
 from wheelfactory.site.wheel_text import group_by_index

@@ -11,8 +11,7 @@ from pathlib import Path
 from pydantic import TypeAdapter
 
 from wheelfactory.build.environments import clean_environ
-from wheelfactory.build.executor import BuildCommand, BuildHost, GateRunner
-from wheelfactory.build.rocm_python import find_rocm_python, probe_python
+from wheelfactory.build.executor import BuildCommand, BuildHost, GateRunner, find_rocm_python, probe_python
 from wheelfactory.build.setup_py import log_path
 from wheelfactory.core.cell import Cell
 from wheelfactory.core.errors import BuildError, RunAgainError

@@ -24,7 +24,7 @@ from wheelfactory.build.environments import (
     numpy_requirements,
     open_wheel_environment,
 )
-from wheelfactory.build.recipe import choose_jobs
+from wheelfactory.build.setup_py import choose_jobs
 from wheelfactory.core.files import write_launcher
 from wheelfactory.core.progress import announced_progress, logger
 from wheelfactory.emulator.findings import emulator_id

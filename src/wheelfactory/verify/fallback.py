@@ -18,8 +18,8 @@ from wheelfactory.build.environments import (
     cpu_torch_requirement,
     make_build_environment,
 )
-from wheelfactory.build.fallback import PACKAGE
-from wheelfactory.core.digest import file_sha256
+from wheelfactory.build.products import PACKAGE
+from wheelfactory.core.files import file_sha256
 from wheelfactory.core.progress import logger
 from wheelfactory.verify.accuracy import (
     FALLBACK_TOLERANCE,

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 from wheelfactory.build.executor import HERE, GateRunner
-from wheelfactory.build.pinned import PinnedProject, make_plain_wheel, pin_release
-from wheelfactory.build.products import make_products, pin_product
+from wheelfactory.build.products import PinnedProject, make_plain_wheel, make_products, pin_product, pin_release
 from wheelfactory.core.cell import FALLBACK_NAME, FLASH_ATTN_FALLBACK, Backend, Cell
 from wheelfactory.core.host import Host
 from wheelfactory.matrix.facts import Context, Matrix

@@ -12,9 +12,8 @@ from wheelfactory.build.executor import HERE, GateRunner
 from wheelfactory.build.products import pin_product
 from wheelfactory.core.cell import AITER_NAME, FALLBACK_NAME, FLASH_ATTN_FALLBACK, PRODUCTS, Backend, Cell
 from wheelfactory.core.errors import BuildError, InputError
-from wheelfactory.matrix.expand import expand
+from wheelfactory.matrix.expand import expand, require_in_matrix
 from wheelfactory.matrix.facts import Context
-from wheelfactory.matrix.select import require_in_matrix
 from wheelfactory.verify.code_objects import check_code_objects
 from wheelfactory.verify.contents import (
     ExpectedContents,

@@ -11,8 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from wheelfactory.build.environments import find_base
-from wheelfactory.build.executor import HERE
-from wheelfactory.build.rocm_python import find_rocm_python, probe_python
+from wheelfactory.build.executor import HERE, find_rocm_python, probe_python
 from wheelfactory.core.cell import Backend
 from wheelfactory.core.progress import logger
 from wheelfactory.verify.accuracy import (

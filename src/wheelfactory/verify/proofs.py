@@ -23,11 +23,10 @@ from wheelfactory.build.environments import (
     open_wheel_environment,
 )
 from wheelfactory.build.executor import HERE, GateRunner, WheelProgram
-from wheelfactory.build.pinned import PinnedProject
+from wheelfactory.build.products import PinnedProject
 from wheelfactory.core.cell import Backend, Cell
-from wheelfactory.core.digest import file_sha256
 from wheelfactory.core.errors import BuildError
-from wheelfactory.core.files import PACKAGE_DIR, write_atomic
+from wheelfactory.core.files import PACKAGE_DIR, file_sha256, write_atomic
 from wheelfactory.core.models import FrozenModel
 from wheelfactory.core.process import failure_reason
 from wheelfactory.core.progress import logger

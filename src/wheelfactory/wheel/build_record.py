@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from pydantic import Field
 
 from wheelfactory.core.cell import Cell, major_minor, public_version, same_rocm
-from wheelfactory.core.digest import SHA256
 from wheelfactory.core.errors import InputError
+from wheelfactory.core.label import TorchOrigin, find_origin, rocm_of_torch
 from wheelfactory.core.models import FrozenModel, parse_model
-from wheelfactory.core.torch_build import TorchOrigin, find_origin, rocm_of_torch
+from wheelfactory.core.strict import SHA256
 from wheelfactory.wheel.read import BUILD_RECORD_NAME, Wheel
 
 _VERSION = r"^[0-9][0-9A-Za-z.+_-]{0,63}$"

@@ -17,7 +17,7 @@ import yaml
 from pydantic import TypeAdapter
 
 from wheelfactory.core.cell import Backend, Cell
-from wheelfactory.core.digest import content_key, file_sha256
+from wheelfactory.core.files import content_key, file_sha256
 from wheelfactory.core.models import FrozenModel
 from wheelfactory.wheel.read import Wheel
 

@@ -13,8 +13,8 @@ from typing import Any
 from packaging.utils import canonicalize_name, canonicalize_version
 
 from wheelfactory.core.cell import local_version
-from wheelfactory.core.digest import file_sha256
 from wheelfactory.core.errors import InputError
+from wheelfactory.core.files import file_sha256
 from wheelfactory.core.label import Label
 from wheelfactory.core.query import find_packages
 from wheelfactory.core.wrap import count_text

@@ -13,9 +13,8 @@ import pytest
 import container_engine
 import container_images
 from container_project import CELL, write_matrix
-from wheelfactory.build.container.dockerfile import render_dockerfile
-from wheelfactory.build.container.engine import Engine, connect_engine
-from wheelfactory.build.container.image import build_image
+from wheelfactory.build.engine import Engine, connect_engine
+from wheelfactory.build.image import build_image, render_dockerfile
 from wheelfactory.matrix.load import load_matrix
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from container_project import cell_of, labelled, put_sources, wait_until
 from rocm_machine import LEAKS
-from wheelfactory.build.container.engine import Engine
+from wheelfactory.build.engine import Engine
 
 pytestmark = pytest.mark.slow
 

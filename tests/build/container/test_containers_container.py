@@ -11,9 +11,9 @@ import docker
 import pytest
 
 from container_project import CELL, write_matrix
-from wheelfactory.build.container.container import ResourceShare, _lines, container_options
-from wheelfactory.build.container.engine import Engine
-from wheelfactory.build.container.executor import ContainerExecutor
+from wheelfactory.build.container import ResourceShare, _lines, container_options
+from wheelfactory.build.container_executor import ContainerExecutor
+from wheelfactory.build.engine import Engine
 from wheelfactory.build.executor import BuildCommand
 from wheelfactory.core.cell import Backend
 from wheelfactory.core.files import BUILD_SCRIPT

@@ -19,8 +19,8 @@ from pathlib import Path
 import pytest
 
 from small_matrix import Edit, slim_image, small_matrix
-from wheelfactory.build.container.dockerfile import Dockerfile, render_dockerfile
 from wheelfactory.build.environments import build_requirements
+from wheelfactory.build.image import Dockerfile, render_dockerfile
 from wheelfactory.core.cell import Backend, Cell
 from wheelfactory.core.files import MATRIX
 from wheelfactory.matrix.expand import expand

@@ -11,9 +11,8 @@ import pytest
 
 from container_engine import KIND
 from container_project import containers_of, make_command, wait_until
-from wheelfactory.build.container.container import ResourceShare, run_in_container
-from wheelfactory.build.container.engine import Engine
-from wheelfactory.build.container.leftovers import run_folder
+from wheelfactory.build.container import ResourceShare, run_in_container
+from wheelfactory.build.engine import Engine, run_folder
 from wheelfactory.commands.options import find_hint
 from wheelfactory.core.errors import BuildError, FactoryError, RunAgainError
 

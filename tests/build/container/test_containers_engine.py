@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-import wheelfactory.build.container.engine as engine_room
-from wheelfactory.build.container.engine import Engine, connect_engine, find_engine_urls
+import wheelfactory.build.engine as engine_room
+from wheelfactory.build.engine import Engine, connect_engine, find_engine_urls
 from wheelfactory.core.errors import BuildError
 
 

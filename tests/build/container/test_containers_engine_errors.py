@@ -8,7 +8,7 @@ from requests.exceptions import ConnectionError as LostConnection
 from requests.exceptions import ReadTimeout
 from urllib3.exceptions import ProtocolError
 
-from wheelfactory.build.container.engine import engine_error
+from wheelfactory.build.engine import engine_error
 
 PERMISSION = "no permission to use the container engine"
 ABSENT = "no container engine answers"

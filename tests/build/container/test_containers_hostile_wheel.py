@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from wheel_factory import PACKAGE, TRITON, build_record, make_wheel, small_machine
-from wheelfactory.build.container import container
-from wheelfactory.build.container.engine import Engine
-from wheelfactory.build.container.executor import open_containers
+from wheelfactory.build import container
+from wheelfactory.build.container_executor import open_containers
+from wheelfactory.build.engine import Engine
 from wheelfactory.build.environments import (
     make_empty_environment,
     make_numpy_environment,

@@ -13,12 +13,11 @@ from docker.errors import ImageNotFound
 from container_engine import KIND
 from container_project import BASE, CELL
 from pull_registry import LAYER_BYTES, TAG, PullRegistry, running_pull_registry
-from wheelfactory.build.container.dockerfile import Dockerfile, render_dockerfile
-from wheelfactory.build.container.engine import Engine
-from wheelfactory.build.container.image import build_image, has_image, pull_image, remove_image
+from wheelfactory.build.engine import Engine
+from wheelfactory.build.image import Dockerfile, build_image, has_image, pull_image, remove_image, render_dockerfile
 from wheelfactory.core.errors import BuildError
-from wheelfactory.matrix.images import Image
 from wheelfactory.matrix.load import load_matrix
+from wheelfactory.matrix.origins import Image
 
 pytestmark = pytest.mark.slow
 

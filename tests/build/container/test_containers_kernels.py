@@ -20,8 +20,8 @@ import container_images
 from container_images import make_hip_image
 from hip_toolchain import HipToolchain
 from real_kernels import SYSTEM_GLIBC, TORCHES, append_kernels, keep_source, make_bench, make_matrix
-from wheelfactory.build.container.engine import Engine
-from wheelfactory.build.container.executor import ContainerExecutor, open_containers
+from wheelfactory.build.container_executor import ContainerExecutor, open_containers
+from wheelfactory.build.engine import Engine
 from wheelfactory.core.cell import Cell
 from wheelfactory.core.host import Host
 from wheelfactory.core.progress import ignore_progress

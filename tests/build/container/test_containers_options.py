@@ -12,8 +12,8 @@ import pytest
 from container_project import BASE, CELL
 from small_matrix import small_matrix
 from stage_arguments import local_executor
-from wheelfactory.build.container.engine import Engine
-from wheelfactory.build.container.executor import ContainerExecutor
+from wheelfactory.build.container_executor import ContainerExecutor
+from wheelfactory.build.engine import Engine
 from wheelfactory.commands.executor_options import add_executor, has_compiled_cell, open_executor
 from wheelfactory.core.cell import Backend, Cell
 from wheelfactory.core.errors import BuildError

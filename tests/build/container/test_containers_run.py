@@ -14,7 +14,7 @@ from docker.errors import NotFound
 
 from container_project import cell_of, labelled, put_sources, wait_until
 from rocm_machine import make_machine
-from wheelfactory.build.container.engine import Engine
+from wheelfactory.build.engine import Engine
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("cell_image")]
 

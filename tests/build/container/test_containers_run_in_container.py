@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from container_project import make_command
-from wheelfactory.build.container.container import ResourceShare, run_in_container
-from wheelfactory.build.container.engine import Engine
+from wheelfactory.build.container import ResourceShare, run_in_container
+from wheelfactory.build.engine import Engine
 from wheelfactory.core.files import BUILD_SCRIPT
 
 pytestmark = pytest.mark.slow

@@ -12,7 +12,7 @@ from container_images import AMDS_TORCH, make_amds_pytorch
 from container_project import AMDS_CELL, CELL, write_matrix
 from real_kernels import append_kernels, keep_source, pack_source
 from rocm_machine import Machine, make_machine
-from wheelfactory.build.container.engine import Engine
+from wheelfactory.build.engine import Engine
 from wheelfactory.release.manifest import read_manifest
 
 pytestmark = pytest.mark.slow

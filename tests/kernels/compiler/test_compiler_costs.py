@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import random
 import tempfile
 from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from wheelfactory.kernels.compiler.costs import (
     EMPTY_COST,
@@ -16,6 +19,8 @@ from wheelfactory.kernels.compiler.costs import (
     Cost,
     Ledger,
     Measurement,
+    Shard,
+    cut_shards,
     ordinary_cost,
     parse_kernel_kind,
     predict_cost,
@@ -175,3 +180,42 @@ def test_truncated_and_foreign_lines_are_ignored(tmp_path: Path) -> None:
     assert [line for line in bad if ledger_of([LINE, line, LINE]) != Ledger((measured(FWD),) * 2)] == []
     (tmp_path / "ledger.jsonl").write_bytes(LINE.encode() + b"\xff\xfe\n" + LINE.encode())
     assert Ledger.read(tmp_path / "ledger.jsonl") == Ledger((measured(FWD),) * 2), "not UTF-8"
+
+
+COSTS = st.dictionaries(st.text(max_size=4), st.floats(min_value=0.01, max_value=1000), max_size=40)
+COUNTS = st.integers(1, 12)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "1", "0/6", "7/6", "-1/6", "1/0", "1/6/6", " 1/6", "1/6\n", "1 / 6", "a/b", "\u0661/6", "1/1000000"]
+)
+def test_an_invalid_shard_is_refused(text: str) -> None:
+    assert str(Shard.parse("2/6")) == "2/6"
+    with pytest.raises(ValueError, match="shard"):
+        Shard.parse(text)
+
+
+@given(COSTS, COUNTS)
+def test_each_name_is_in_exactly_one_shard(costs: dict[str, float], count: int) -> None:
+    shards = cut_shards(costs, count)
+    assert len(shards) == count
+    assert sorted(name for shard in shards for name in shard) == sorted(costs)
+
+
+@given(COSTS, COUNTS, st.randoms(use_true_random=False))
+def test_the_order_of_the_sources_does_not_matter(costs: dict[str, float], count: int, chance: random.Random) -> None:
+    names = list(costs)
+    chance.shuffle(names)
+    assert cut_shards({name: costs[name] for name in names}, count) == cut_shards(costs, count)
+
+
+@given(COSTS, COUNTS)
+def test_no_two_shards_differ_by_more_than_one_compile(costs: dict[str, float], count: int) -> None:
+    loads = [sum(costs[name] for name in shard) for shard in cut_shards(costs, count)]
+    assert max(loads) - min(loads) <= max(costs.values(), default=0) + 1e-6
+
+
+def test_the_longest_goes_first_and_each_to_the_cheapest_shard() -> None:
+    costs = {"a": 1.0, "b": 5.0, "c": 3.0, "d": 4.0}
+    assert cut_shards(costs, 1) == (("b", "d", "c", "a"),)
+    assert cut_shards(costs, 2) == (("b", "a"), ("d", "c"))

@@ -1,6 +1,8 @@
-"""What is compiled for an arch and for the host: which sources, with which flags and options."""
+"""What is compiled for an arch and for the host: which sources have code for it, and with which flags and options."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -10,7 +12,10 @@ from wheelfactory.kernels.compiler.targets import (
     HOST,
     KernelName,
     compiled_sources,
+    has_code,
+    is_empty,
     parse_kernel_name,
+    read_guard,
     target_flags,
     target_options,
 )
@@ -85,3 +90,69 @@ def test_the_parts_of_any_name_make_the_name_again(tail: str) -> None:
     found = parse_kernel_name(name)
     assert found
     assert name == f"fmha_fwd_d64_{found.rest}" + (f"_{found.arch}" if found.arch else "")
+
+
+ALL_ARCHS = ("gfx90a", "gfx942", "gfx950", "gfx1100", "gfx1150", "gfx1201")
+TOP = '#include "fmha_fwd.hpp"\n// why\n'
+GUARD = "#if !defined(__HIP_DEVICE_COMPILE__) || (defined(__gfx9__))\n"
+
+
+def read(folder: Path, text: str) -> str:
+    path = folder / "kernel.hip"
+    path.write_text(text)
+    return read_guard(str(path))
+
+
+def test_a_guard_encloses_all_code_of_a_source(tmp_path: Path) -> None:
+    text = f"{GUARD}#ifdef X\nint x;\n#else\n#endif\nint y;\n#endif\n"
+    assert read(tmp_path, TOP + text) == "defined(__gfx9__)"
+    assert read(tmp_path, "#define FAST 1\n/* two\nlines */" + TOP + text + "// end\n\n") == "defined(__gfx9__)"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "int x;\n",
+        f"{GUARD}#endif\nint x;\n",
+        f"int x;\n{GUARD}#endif\n",
+        f"{GUARD}#else\nint x;\n#endif\n",
+        f"{GUARD}#endif\n#if 1\nint x;\n#endif\n",
+        f"{GUARD}int x;\n",
+        "#if defined(__gfx9__)\nint x;\n#endif\n",
+        f"#pragma once\n{GUARD}#endif\n",
+    ],
+    ids=["no guard", "after", "before", "else", "a second", "no end", "host code too", "an unknown directive"],
+)
+def test_anything_else_is_no_guard(tmp_path: Path, text: str) -> None:
+    assert read(tmp_path, TOP + text) == ""
+
+
+@pytest.mark.parametrize(
+    ("guard", "archs"),
+    [
+        ("", ALL_ARCHS),
+        ("defined(__gfx9__)", ("gfx90a", "gfx942", "gfx950")),
+        ("defined(__gfx950__)", ("gfx950",)),
+        ("defined(__gfx9__) && !defined(__gfx950__)", ("gfx90a", "gfx942")),
+        ("defined(__gfx11__)", ("gfx1100", "gfx1150")),
+        ("defined(__gfx115__)", ("gfx1150",)),
+        ("defined(__gfx12__)", ("gfx1201",)),
+        ("defined(__gfx942__) || defined(__gfx12__) && defined(__gfx11__)", ("gfx942",)),
+        ("(defined(__gfx942__)||defined(__gfx12__))&&!defined(__gfx11__)", ("gfx942", "gfx1201")),
+        ("defined(__gfx9__) && defined(OTHER)", ALL_ARCHS),
+        ("__gfx9__ > 1", ALL_ARCHS),
+        ("defined(__gfx9__", ALL_ARCHS),
+        ("(defined(__gfx9__)", ALL_ARCHS),
+        ("defined(__gfx9__) defined(__gfx9__)", ALL_ARCHS),
+    ],
+)
+def test_which_archs_a_guard_has_code_for(guard: str, archs: tuple[str, ...]) -> None:
+    assert tuple(arch for arch in ALL_ARCHS if has_code(guard, arch)) == archs
+
+
+def test_only_device_code_of_one_arch_can_be_empty() -> None:
+    guard = "defined(__gfx12__)"
+    assert is_empty(guard, ("gfx942",))
+    assert not is_empty(guard, ("gfx1201",))
+    assert not is_empty(guard, ("host",))
+    assert not is_empty(guard, ("gfx942", "host"))

@@ -13,8 +13,8 @@ from fake_github import FakeGitHub
 from fake_github.contract import example_job, example_run
 from fake_github.repository import OWNER_REPO
 from wheelfactory.commands.ci.kernels import RunRepository, WorkflowRun, require_own_run
-from wheelfactory.core.digest import folder_sha256
 from wheelfactory.core.errors import DONE, FAILED, VERIFICATION_FAILED, InputError
+from wheelfactory.core.files import folder_sha256
 from wheelfactory.release.bundle import BUILD_WORKFLOW
 
 SHARD, PROOF = "kernels-SET.shard-1-of-2", "kernels-SET.proof"

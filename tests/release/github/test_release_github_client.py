@@ -16,8 +16,8 @@ from fake_github.answering import RESET_S
 from fake_github.repository import OWNER_REPO
 from loopback import Handler, answering
 from wheelfactory.commands.ci.kernels import read_seals
-from wheelfactory.core.digest import file_sha256
 from wheelfactory.core.errors import FactoryError, InputError, PublishError
+from wheelfactory.core.files import file_sha256
 from wheelfactory.release.github import client as client_module
 from wheelfactory.release.github.client import ApiCall, Client
 from wheelfactory.release.github.releases import Release, Releases

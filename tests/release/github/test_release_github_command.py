@@ -26,8 +26,8 @@ from wheel_factory import MATRIX, finished_wheel, keep_plain, read_zip, write_zi
 from wheelfactory.cli import main
 from wheelfactory.commands.targets import open_publisher
 from wheelfactory.core.cell import Cell
-from wheelfactory.core.digest import file_sha256
 from wheelfactory.core.errors import BAD_INPUT, DONE, FAILED, VERIFICATION_FAILED
+from wheelfactory.core.files import file_sha256
 from wheelfactory.core.published import MANIFEST_NAME
 from wheelfactory.release.directory import DirectoryPublisher, write_pages
 from wheelfactory.release.evidence import as_evidence

@@ -14,8 +14,8 @@ from fake_github.repository import OWNER_REPO
 from fake_sigstore import KERNELS, FakeSigstore
 from kernel_archive_factory import fill, proof_of
 from small_matrix import SMALL, small_matrix
-from wheelfactory.core.digest import file_sha256
 from wheelfactory.core.errors import BAD_INPUT, DONE, FAILED, VERIFICATION_FAILED
+from wheelfactory.core.files import file_sha256
 from wheelfactory.kernels.archive import pack_archive
 from wheelfactory.kernels.kernel_set import group_kernel_sets, stored_set_name
 from wheelfactory.matrix.expand import expand

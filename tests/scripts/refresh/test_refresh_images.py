@@ -23,8 +23,8 @@ from refresh.registry import Registry
 from small_matrix import edited
 from wheelfactory.core.errors import FactoryError, InputError
 from wheelfactory.core.files import MATRIX
-from wheelfactory.matrix.images import parse_tag
 from wheelfactory.matrix.load import load_matrix
+from wheelfactory.matrix.origins import parse_tag
 
 OLD = "rocm/pytorch:rocm6.4.1_ubuntu22.04_py3.10_pytorch_release_2.6.0"
 NEW = OLD.replace("6.4.1", "6.4.3")

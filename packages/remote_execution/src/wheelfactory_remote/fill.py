@@ -15,7 +15,7 @@ from wheelfactory.core.files import scratch_dir
 from wheelfactory.core.progress import ProgressCallback, logger
 from wheelfactory.kernels.compiler.commands import PLACEHOLDER, PLACEHOLDER_BYTES
 from wheelfactory.kernels.compiler.costs import Cost, Ledger, predict_cost
-from wheelfactory.kernels.compiler.flags import kernel_command
+from wheelfactory.kernels.compiler.hipcc import kernel_command
 from wheelfactory.kernels.compiler.store import Store
 from wheelfactory.kernels.compiler.survey import Survey, SurveyPart
 from wheelfactory_remote import messages

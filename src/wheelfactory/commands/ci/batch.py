@@ -7,8 +7,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from wheelfactory.build.pinned import make_plain_wheel, pin_release
-from wheelfactory.build.products import pin_product
+from wheelfactory.build.products import make_plain_wheel, pin_product, pin_release
 from wheelfactory.commands.executor_options import (
     add_executor,
     has_compiled_cell,

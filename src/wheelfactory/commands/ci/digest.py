@@ -6,8 +6,8 @@ import argparse
 from pathlib import Path
 
 from wheelfactory.commands.options import Environ, print_outputs
-from wheelfactory.core.digest import folder_sha256, require_sealed
 from wheelfactory.core.errors import DONE
+from wheelfactory.core.files import folder_sha256, require_sealed
 
 
 def add(parser: argparse.ArgumentParser) -> None:

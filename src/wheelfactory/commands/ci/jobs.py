@@ -25,10 +25,9 @@ from wheelfactory.kernels.estimate import WORKFLOW_SHARDING
 from wheelfactory.kernels.kernel_set import KernelSet, group_kernel_sets, stored_set_name
 from wheelfactory.kernels.set_estimates import estimate_sets, read_cost_model, source_reader
 from wheelfactory.kernels.setup_env import ledger_path
-from wheelfactory.matrix.expand import Expansion, expand
+from wheelfactory.matrix.expand import Expansion, expand, select_cells, strategy_json, unpublished_cells
 from wheelfactory.matrix.facts import Matrix
 from wheelfactory.matrix.load import load_matrix
-from wheelfactory.matrix.select import select_cells, strategy_json, unpublished_cells
 from wheelfactory.pipeline.collect import RERUN_HINT
 from wheelfactory.pipeline.jobs import (
     WorkflowJobs,

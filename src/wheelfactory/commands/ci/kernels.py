@@ -25,14 +25,14 @@ from wheelfactory.commands.targets import (
     open_client,
     open_publisher,
 )
-from wheelfactory.core.digest import SHA256
 from wheelfactory.core.errors import DONE, InputError
 from wheelfactory.core.files import write_atomic
 from wheelfactory.core.models import FrozenModel
 from wheelfactory.core.progress import log_to_stderr
-from wheelfactory.kernels.archive_host import download_set
-from wheelfactory.kernels.archive_manifest import archive_set_id
+from wheelfactory.core.strict import SHA256
+from wheelfactory.kernels.archive_format import archive_set_id
 from wheelfactory.kernels.kernel_set import group_kernel_sets, require_set, stored_set_name
+from wheelfactory.kernels.storage import download_set
 from wheelfactory.matrix.expand import expand
 from wheelfactory.matrix.load import load_matrix
 from wheelfactory.pipeline.collect import (

@@ -9,14 +9,13 @@ from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from pathlib import Path
 
-from wheelfactory.core.digest import content_key
+from wheelfactory.core.files import content_key
 from wheelfactory.kernels.compiler.costs import HEADER_CPU_S, Ledger, predict_cost
-from wheelfactory.kernels.compiler.edges import CompileInputs, Edge
 from wheelfactory.kernels.compiler.fat_binary import Bundler, read_bundler
-from wheelfactory.kernels.compiler.flags import APPEND_VARIABLE, kernel_command
-from wheelfactory.kernels.compiler.guards import NO_GUARDS, is_empty
+from wheelfactory.kernels.compiler.hipcc import APPEND_VARIABLE, kernel_command
+from wheelfactory.kernels.compiler.key import CompileInputs, Edge
 from wheelfactory.kernels.compiler.schedule import Compile
-from wheelfactory.kernels.compiler.targets import HOST, target_flags, target_options, whole_targets
+from wheelfactory.kernels.compiler.targets import HOST, NO_GUARDS, is_empty, target_flags, target_options, whole_targets
 
 BINDING_CPU_S = 60.0
 """CPU seconds to assume for a binding; a guess, not measured."""

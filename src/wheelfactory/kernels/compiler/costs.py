@@ -1,13 +1,16 @@
-"""The cost of compiling a kernel source: measured earlier, or predicted from measurements.
+"""The cost of compiling a kernel source, measured earlier or predicted, and shards of sources of nearly equal cost.
 
-Predictions use a table of real compiles (`SEED_COSTS`) until the ledger has measurements of this compiler.
+Predictions use a table of real compiles (`SEED_COSTS`) until the ledger has measurements of this compiler. Shards are
+the same on every machine with the same costs.
 """
 
 from __future__ import annotations
 
 import csv
+import heapq
 import json
 import math
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -16,8 +19,7 @@ from pathlib import Path
 from statistics import median
 
 from wheelfactory.core.strict import read_lines
-from wheelfactory.kernels.compiler.guards import NO_GUARDS, Guards, is_empty
-from wheelfactory.kernels.compiler.targets import HOST, parse_kernel_name
+from wheelfactory.kernels.compiler.targets import HOST, NO_GUARDS, Guards, is_empty, parse_kernel_name
 
 # memory of hipcc and the clang driver beside the large process of a compile (measured with `SEED_COSTS`)
 DRIVER_MIB = 100
@@ -173,7 +175,17 @@ class Ledger:
         found: dict[tuple[str, str], dict[tuple[str, ...], list[Measurement]]] = defaultdict(lambda: defaultdict(list))
         for entry in self.measurements:
             found[entry.compiler, entry.source][entry.targets].append(entry)
-        return {key: {targets: _middle(entries) for targets, entries in by.items()} for key, by in found.items()}
+        return {
+            key: {
+                targets: Cost(
+                    median(entry.cpu_s for entry in entries),
+                    max(entry.peak_mib for entry in entries),
+                    round(median(entry.size for entry in entries)),
+                )
+                for targets, entries in by_targets.items()
+            }
+            for key, by_targets in found.items()
+        }
 
     @cached_property
     def ratios(self) -> Mapping[str, tuple[float, float, float]]:
@@ -189,11 +201,6 @@ class Ledger:
             compiler: (median(r[0] for r in ratios), max(1.0, *(r[1] for r in ratios)), median(r[2] for r in ratios))
             for compiler, ratios in found.items()
         }
-
-
-def _middle(entries: list[Measurement]) -> Cost:
-    cpu, size = median(entry.cpu_s for entry in entries), median(entry.size for entry in entries)
-    return Cost(cpu, max(entry.peak_mib for entry in entries), round(size))
 
 
 def predict_cost(
@@ -225,3 +232,50 @@ def shard_costs(
     # never the ledger of this machine: other machines would cut different shards
     compiler = ledger.main_compiler
     return {source: predict_cost(ledger, source, targets, compiler, guards).cpu_s for source in sources}
+
+
+_SHARD = re.compile("([0-9]{1,5})/([0-9]{1,5})")
+
+
+@dataclass(frozen=True)
+class Shard:
+    """One of `count` parts; `index` counts from 1. Raises `ValueError` for an index out of range."""
+
+    index: int
+    count: int
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.index <= self.count:
+            raise ValueError(f"shard {self.index} of {self.count}: the first of N is 1/N, the last N/N")
+
+    def __str__(self) -> str:
+        """Such as ``2/6``; the inverse of `parse`."""
+        return f"{self.index}/{self.count}"
+
+    @staticmethod
+    def names(count: int) -> tuple[str, ...]:
+        """``1/6`` to ``6/6``, for a `count` of 6."""
+        return tuple(str(Shard(index, count)) for index in range(1, count + 1))
+
+    @classmethod
+    def parse(cls, text: str) -> Shard:
+        """Parse ``I/N``. Raises `ValueError` for anything else."""
+        match = _SHARD.fullmatch(text)
+        if match is None:
+            raise ValueError(f"not a shard: {text!r}, one looks like 2/6")
+        return cls(int(match[1]), int(match[2]))
+
+
+def cut_shards(costs: Mapping[str, float], count: int) -> tuple[tuple[str, ...], ...]:
+    """Cut the names into `count` shards, each sorted by falling cost, the order to compile in.
+
+    The order of `costs` does not matter.
+    """
+    shards: list[list[str]] = [[] for _ in range(count)]
+    emptiest = [(0.0, number) for number in range(count)]
+    # the most expensive first, each to the cheapest shard so far: no two shards then differ by more than one compile
+    for name in sorted(costs, key=lambda name: (-costs[name], name)):
+        load, number = emptiest[0]
+        heapq.heapreplace(emptiest, (load + costs[name], number))
+        shards[number].append(name)
+    return tuple(map(tuple, shards))

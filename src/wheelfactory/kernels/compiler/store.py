@@ -22,9 +22,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from wheelfactory.core.digest import SHA256, file_sha256
-from wheelfactory.core.files import lock_folder, write_atomic
-from wheelfactory.core.strict import parse_record, read_lines
+from wheelfactory.core.files import file_sha256, lock_folder, write_atomic
+from wheelfactory.core.strict import SHA256, parse_record, read_lines
 
 FORMAT = 3
 """Format number of ``set.json`` and of an archive's manifest."""

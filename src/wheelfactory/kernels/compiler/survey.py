@@ -23,16 +23,13 @@ from wheelfactory.core.errors import BuildError
 from wheelfactory.core.files import write_atomic
 from wheelfactory.core.strict import parse_record
 from wheelfactory.kernels.compiler.commands import PLACEHOLDER, read_driver_bundler
-from wheelfactory.kernels.compiler.compiler import read_compiler
-from wheelfactory.kernels.compiler.edges import CompileInputs
 from wheelfactory.kernels.compiler.fat_binary import CannotComposeError
-from wheelfactory.kernels.compiler.flags import rocm_root
-from wheelfactory.kernels.compiler.guards import is_empty
-from wheelfactory.kernels.compiler.key import header_paths, key_environment, rocm_headers_sha256
+from wheelfactory.kernels.compiler.hipcc import read_compiler, rocm_root
+from wheelfactory.kernels.compiler.key import CompileInputs, header_paths, key_environment, rocm_headers_sha256
 from wheelfactory.kernels.compiler.limits import require_supported_archs
 from wheelfactory.kernels.compiler.request import SURVEYED, CompileRequest, CompileResult
 from wheelfactory.kernels.compiler.store import SetKey
-from wheelfactory.kernels.compiler.targets import target_flags, target_options
+from wheelfactory.kernels.compiler.targets import is_empty, target_flags, target_options
 
 
 @dataclass(frozen=True)
@@ -41,7 +38,7 @@ class SurveyPart:
 
     key: SetKey
     command: tuple[str, ...]
-    """hipcc and the flags of every source; see `flags.kernel_command` for the rest."""
+    """hipcc and the flags of every source; see `hipcc.kernel_command` for the rest."""
     sources: tuple[str, ...]
     """Names, without those that have no code for the targets: the build host compiles these in no time."""
 

@@ -10,9 +10,8 @@ from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
 
-from wheelfactory.core.digest import file_sha256
 from wheelfactory.core.errors import PublishError, VerificationError
-from wheelfactory.core.files import atomic_path
+from wheelfactory.core.files import atomic_path, file_sha256
 from wheelfactory.release.bundle import BUILD_WORKFLOW, BUNDLE_SUFFIX, MAX_BUNDLE_BYTES, require_sigstore
 from wheelfactory.release.github.drafts import Draft, require_size
 from wheelfactory.release.github.releases import Release, Releases, StoredAsset
@@ -31,7 +30,7 @@ _UNSIGNED_HINT = (
 
 
 class GitHubArchiveHost:
-    """A `wheelfactory.kernels.archive_host.ArchiveHost` in a repository. The name of an archive is its release tag.
+    """A `wheelfactory.kernels.storage.ArchiveHost` in a repository. The name of an archive is its release tag.
 
     Every published archive must be attested by `BUILD_WORKFLOW` of the repository; any other is refused.
     """

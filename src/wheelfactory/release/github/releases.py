@@ -12,8 +12,8 @@ from urllib.parse import quote
 
 import requests
 
-from wheelfactory.core.digest import file_sha256
 from wheelfactory.core.errors import PublishError
+from wheelfactory.core.files import file_sha256
 from wheelfactory.core.models import FrozenModel
 from wheelfactory.core.progress import ProgressCallback, ignore_progress, logger
 from wheelfactory.release.github.client import ApiCall, Client

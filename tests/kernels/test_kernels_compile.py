@@ -9,8 +9,8 @@ import pytest
 from kernel_archive_factory import KEY, OBJECTS, PARTS, fill, members_of, repacked
 from wheelfactory.core.errors import BuildError, InputError, RunAgainError
 from wheelfactory.kernels.archive import pack_archive, read_archive_manifest
+from wheelfactory.kernels.compile import log_ignored_archives, merge_set, unpack_archives
 from wheelfactory.kernels.compiler.store import SetKey, Store
-from wheelfactory.kernels.resume import log_ignored_archives, merge_set, unpack_archives
 
 SET = "ck-62327233-rocm6.4-gfx942"
 SHARDS = {"1/2": ["fmha_bwd_d128", "fmha_fwd_d64"], "2/2": ["fmha_fwd_d128", "x_api"]}

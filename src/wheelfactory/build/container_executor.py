@@ -10,12 +10,10 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path, PurePosixPath
 
-from wheelfactory.build.container.container import ResourceShare, run_in_container, run_wheel_in_container
-from wheelfactory.build.container.dockerfile import Dockerfile, render_dockerfile
-from wheelfactory.build.container.engine import Engine
-from wheelfactory.build.container.image import build_image, has_image, pull_image, remove_image
-from wheelfactory.build.container.leftovers import remove_containers, run_folder
+from wheelfactory.build.container import ResourceShare, run_in_container, run_wheel_in_container
+from wheelfactory.build.engine import Engine, remove_containers, run_folder
 from wheelfactory.build.executor import BuildHost, LocalExecutor, WheelProgram
+from wheelfactory.build.image import Dockerfile, build_image, has_image, pull_image, remove_image, render_dockerfile
 from wheelfactory.build.setup_py import log_path
 from wheelfactory.core.cell import Backend, Cell
 from wheelfactory.core.host import Host
@@ -36,7 +34,7 @@ class ContainerExecutor:
     context: Context
     engine: Engine
     run: Path
-    """The run's folder (see `leftovers.run_folder`)."""
+    """The run's folder (see `engine.run_folder`)."""
     share: ResourceShare
     """The resources of each container."""
     slim: bool = False

@@ -17,10 +17,9 @@ from docker.errors import APIError
 from docker.models.containers import Container
 from docker.types import LogConfig, Mount
 
-from wheelfactory.build.container.engine import ENGINE_ERRORS, REQUEST_TIMEOUT_S, ROOT_USER, Engine, engine_errors
-from wheelfactory.build.container.image import import_system_image, system_folders
-from wheelfactory.build.container.leftovers import RUN_LABEL
+from wheelfactory.build.engine import ENGINE_ERRORS, REQUEST_TIMEOUT_S, ROOT_USER, RUN_LABEL, Engine, engine_errors
 from wheelfactory.build.executor import BuildCommand, WheelProgram
+from wheelfactory.build.image import import_system_image, system_folders
 from wheelfactory.core.errors import BuildError
 from wheelfactory.core.process import build_failure, deadline_error, deadline_timer, log_output, open_log
 from wheelfactory.core.progress import ProgressCallback

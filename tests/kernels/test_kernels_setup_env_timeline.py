@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from wheelfactory.kernels.compiler.store import ObjectRecord
-from wheelfactory.kernels.timeline import render_trace
+from wheelfactory.kernels.setup_env import render_trace
 
 
 def compiled(

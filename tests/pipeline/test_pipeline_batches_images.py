@@ -7,7 +7,9 @@ from dataclasses import replace
 import pytest
 
 from small_matrix import AMD_TORCH, slim_image, small_matrix
-from wheelfactory.build.container.disk_fit import (
+from wheelfactory.core.cell import Backend, Cell
+from wheelfactory.matrix.origins import Image
+from wheelfactory.pipeline.batches import (
     INSTALLED_TORCH_GB,
     ImageEstimate,
     estimate_images,
@@ -15,8 +17,6 @@ from wheelfactory.build.container.disk_fit import (
     fits_on_disk,
     render_image_estimates,
 )
-from wheelfactory.core.cell import Backend, Cell
-from wheelfactory.matrix.images import Image
 
 SLIM = slim_image("6.4", "22.04", "disk: 22 GB")
 OLD = Cell.from_axes("2.8.3", "3.11", "2.5.1", "6.2", Backend.CK)

@@ -9,7 +9,7 @@ import pytest
 
 from kernel_archive_factory import PARTS
 from wheelfactory.core.errors import InputError
-from wheelfactory.kernels.archive_manifest import archive_set_id, parse_archive_manifest
+from wheelfactory.kernels.archive_format import archive_set_id, parse_archive_manifest
 from wheelfactory.kernels.compiler.key import diff_key_parts
 
 

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from wheel_factory import CK, MATRIX, toolchain_of
-from wheelfactory.build import rocm_python
+from wheelfactory.build import executor
 from wheelfactory.build.environments import Environment
-from wheelfactory.build.rocm_python import (
+from wheelfactory.build.executor import (
     discard_rocm_python,
     find_rocm_python,
     prepare_rocm_python,
@@ -92,7 +92,7 @@ def test_an_unexpected_torch_is_refused_and_not_cached(tmp_path: Path, monkeypat
     def install_nothing(environment: Environment, *arguments: str | Path, hint: str = "") -> None:
         assert environment.python.exists()
 
-    monkeypatch.setattr(rocm_python, "pip_install", install_nothing)
+    monkeypatch.setattr(executor, "pip_install", install_nothing)
     bin_dir = tmp_path / "bin"
     bin_dir.mkdir()
     answer = Toolchain(python="3.11").model_dump_json()
@@ -112,7 +112,7 @@ def test_the_environment_of_a_cell_is_removed_and_no_other(tmp_path: Path, monke
         environment.python.unlink(missing_ok=True)
         stand_in(environment.python.parent, "python", toolchain_of(CK))
 
-    monkeypatch.setattr(rocm_python, "pip_install", install)
+    monkeypatch.setattr(executor, "pip_install", install)
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin/python3.11").symlink_to(sys.executable)
     made = prepare_rocm_python(CK, known(tmp_path))

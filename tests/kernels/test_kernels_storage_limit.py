@@ -15,7 +15,7 @@ import pytest
 
 from wheelfactory.core.files import scratch_dir
 from wheelfactory.kernels.compiler.store import SetKey, Store, lock_sets
-from wheelfactory.kernels.store_limit import keep_used_sets, limit_store
+from wheelfactory.kernels.storage import keep_used_sets, limit_store
 
 GB = 1000**3
 DAY_NS = 86_400 * GB
@@ -101,7 +101,7 @@ USE = """
 import sys
 from pathlib import Path
 from wheelfactory.kernels.compiler.store import SetKey, Store, lock_sets
-from wheelfactory.kernels.store_limit import keep_used_sets
+from wheelfactory.kernels.storage import keep_used_sets
 folder = Path(sys.argv[1])
 with keep_used_sets(folder.parent):
     Store(folder.parent, SetKey.from_bytes((folder / "set.json").read_bytes())).create()
@@ -174,7 +174,7 @@ def test_a_set_that_is_being_removed_is_created_again(kernels: Path, make_set: M
 KILLED_WHILE_REMOVING = """
 import os, shutil, signal, sys
 from pathlib import Path
-from wheelfactory.kernels.store_limit import limit_store
+from wheelfactory.kernels.storage import limit_store
 shutil.rmtree = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)
 limit_store(Path(sys.argv[1]), 0)
 """

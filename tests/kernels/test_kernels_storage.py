@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from kernel_archive_factory import OBJECTS, fill, proof_of
-from wheelfactory.core.digest import file_sha256
 from wheelfactory.core.errors import FactoryError, InputError, PublishError
+from wheelfactory.core.files import file_sha256
 from wheelfactory.kernels.archive import pack_archive
-from wheelfactory.kernels.archive_host import DirectoryArchiveHost, download_set, upload_set
+from wheelfactory.kernels.storage import DirectoryArchiveHost, download_set, upload_set
 
 SET = "ck-62327233-rocm6.4-gfx942"
 NAME = f"kernels-{SET}-0123456789ab"

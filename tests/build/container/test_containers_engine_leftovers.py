@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from container_project import wait_until
-from wheelfactory.build.container.engine import Engine
-from wheelfactory.build.container.leftovers import RUN_LABEL, remove_containers, remove_orphans, run_folder
+from wheelfactory.build.engine import RUN_LABEL, Engine, remove_containers, remove_orphans, run_folder
 from wheelfactory.core.files import scratch_dir
 
 pytestmark = pytest.mark.slow

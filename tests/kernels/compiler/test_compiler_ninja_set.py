@@ -15,10 +15,10 @@ import pytest
 
 from kernel_project import BINDING, KERNELS, Project, make_project
 from wheelfactory.core.strict import read_lines
+from wheelfactory.kernels.compiler.compile_run import choose_samples
 from wheelfactory.kernels.compiler.costs import Ledger, Measurement, seed_cost
 from wheelfactory.kernels.compiler.ninja import NOT_LINKED
 from wheelfactory.kernels.compiler.request import FAILED, READY_TO_LINK, SHARD_DONE, TIME_UP
-from wheelfactory.kernels.compiler.samples import choose_samples
 from wheelfactory.kernels.compiler.store import ObjectRecord, Store
 
 pytestmark = pytest.mark.slow
@@ -563,7 +563,7 @@ def test_kernels_with_different_flags_are_refused_and_two_of_them_named(project:
     refused = json.loads((project.root / "result.json").read_text())
     assert refused["what"] == "kernels of one set are compiled with different flags"
     assert refused["which"] == f"{KERNELS[0]} and {KERNELS[2]}"
-    assert "wheelfactory.kernels.compiler.edges" in refused["hint"]
+    assert "wheelfactory.kernels.compiler.key" in refused["hint"]
     assert project.compiled() == []
 
 
