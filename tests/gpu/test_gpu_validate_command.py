@@ -17,10 +17,9 @@ from numeric_reports import numbers
 from wheel_factory import CK, make_wheel
 from wheelfactory.build.environments import Environment
 from wheelfactory.core.errors import BAD_INPUT, DONE, VERIFICATION_FAILED
-from wheelfactory.gpu import compute
+from wheelfactory.gpu import compute, validate
 from wheelfactory.gpu.installed import InstalledPackage
 from wheelfactory.gpu.torch_python import TorchPython
-from wheelfactory.gpu.validate import validate
 from wheelfactory.gpu.validation_report import Hardware, Validation
 from wheelfactory.verify.accuracy import NumericReport
 from wheelfactory.verify.emulation import EmulatedKernel, EmulationReport

@@ -22,10 +22,9 @@ from wheelfactory.build.environments import (
 )
 from wheelfactory.core.errors import BAD_INPUT, DONE, VERIFICATION_FAILED, InputError
 from wheelfactory.core.files import ROOT, file_sha256
-from wheelfactory.gpu import compute
+from wheelfactory.gpu import compute, validate
 from wheelfactory.gpu.installed import InstalledPackage, read_installed
 from wheelfactory.gpu.torch_python import TorchPython
-from wheelfactory.gpu.validate import validate
 from wheelfactory.gpu.validation_report import Hardware, Software, Validation
 from wheelfactory.verify import emulation
 from wheelfactory.verify.accuracy import KnownLimit
