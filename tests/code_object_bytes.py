@@ -6,7 +6,7 @@ import struct
 from collections.abc import Iterable
 from itertools import accumulate
 
-# the archs of tests, by the lowest byte of e_flags; `wheelfactory.wheel.elf.targets` has all
+# the archs of tests, by the lowest byte of e_flags; `wheelfactory.wheel.elf.code_object` has all
 _NUMBERS = {
     "gfx908": 0x30,
     "gfx90a": 0x3F,

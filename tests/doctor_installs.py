@@ -23,10 +23,9 @@ from doctor.known import FACTS
 from elf_factory import hip_bundle, library, section
 from wheel_factory import CK, TRITON, build_record, make_wheel, metadata_text, toolchain_of
 from wheelfactory.doctor.diagnose import diagnose_machine
-from wheelfactory.doctor.diagnosis import Diagnosis
 from wheelfactory.doctor.installed_flash_attn import read_flash_attn
-from wheelfactory.doctor.machine import Device, InstalledFlashAttn, InstalledTorch, Machine, Python
-from wheelfactory.wheel.activation.corrections import ACTIVATION_MODULE, added_members
+from wheelfactory.doctor.machine import Device, Diagnosis, InstalledFlashAttn, InstalledTorch, Machine, Python
+from wheelfactory.wheel.corrections import ACTIVATION_MODULE, added_members
 from wheelfactory.wheel.read import BUILD_RECORD_NAME
 
 VARIABLE = "FLASH_ATTENTION_TRITON_AMD_ENABLE"

@@ -13,9 +13,9 @@ from pathlib import Path
 import zstandard
 
 from code_object_bytes import bundle, code_object
+from wheelfactory.wheel.elf.code_object import MACHINES
 from wheelfactory.wheel.elf.image import DamagedElfError
 from wheelfactory.wheel.elf.offload import read_bundles
-from wheelfactory.wheel.elf.targets import MACHINES
 
 HOST = "host-x86_64-unknown-linux-gnu-"
 NUMBERS = {arch: number for number, arch in MACHINES.items()}

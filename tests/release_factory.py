@@ -27,8 +27,8 @@ from wheelfactory.site.index import render_index
 from wheelfactory.verify.gates import GATES, required_gates
 from wheelfactory.verify.result import GateResult, Status
 from wheelfactory.wheel.build_record import BuildRecord
-from wheelfactory.wheel.metadata import label_version, protect_metadata
 from wheelfactory.wheel.read import BUILD_RECORD_NAME
+from wheelfactory.wheel.rewrite import label_version, protect_metadata
 
 PYTHON_TAG = f"cp{sys.version_info[0]}{sys.version_info[1]}"
 """The python tag that the Python running the tests can install."""

@@ -263,7 +263,7 @@ def test_no_command_is_imported_but_the_chosen_one() -> None:
         command = [sys.executable, "-c", PRINT_IMPORTED, *name.split()]
         done = subprocess.run(command, env=ENVIRON, capture_output=True, text=True, check=True)
         imported = set(done.stdout.rpartition("imported:")[2].split())
-        inner = {f"ci {other}": f"ci.{MODULES.get(other, other)}" for other in SUBCOMMANDS["ci"]}
+        inner = {f"ci {other}": MODULES.get(other, f"ci.{other}") for other in SUBCOMMANDS["ci"]}
         modules = {other: inner.get(other, other) for other in NAMES if other not in SUBCOMMANDS}
         found = {module for module in modules.values() if f"wheelfactory.commands.{module}" in imported}
         assert found == {modules[name]} if name in modules else not found

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
-from wheelfactory.gpu.validate.report import (
+from wheelfactory.gpu.validation_report import (
     VALIDATION_FORMAT,
     Hardware,
     ResultError,

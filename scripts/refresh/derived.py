@@ -9,12 +9,12 @@ from pathlib import Path
 from packaging.version import Version
 
 from refresh.workflow_settings import workflow_settings
+from wheelfactory.commands.matrix import supported_tables
 from wheelfactory.core.cell import preview_commit
 from wheelfactory.core.errors import FactoryError
 from wheelfactory.core.files import atomic_path
 from wheelfactory.matrix.expand import expand
 from wheelfactory.matrix.facts import Matrix
-from wheelfactory.site.supported import supported_tables
 
 CELLS = "tests/data/cells.txt"
 """The id of every cell: a pull request shows which wheels an edit of matrix.yaml adds or drops."""

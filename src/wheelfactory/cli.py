@@ -62,10 +62,15 @@ SUBCOMMANDS = {
         "answer": "read a wheel request on stdin, and print a link to the matching wheels",
     },
 }
-"""Subcommands and their summaries, for the commands that are packages; each is in a module of its package."""
+"""Subcommands and their summaries, for the commands that have some; each is in a module of the command's package."""
 
-MODULES = {"collect": "kernels", "publish-kernels": "kernels", "check-run": "kernels", "reconcile": "jobs"}
-"""The subcommands that are in the module of another one, as ``add_NAME`` and ``execute_NAME``."""
+MODULES = {
+    **dict.fromkeys(SUBCOMMANDS["bench"], "bench"),
+    **dict.fromkeys(("collect", "publish-kernels", "check-run"), "ci.kernels"),
+    "baseline": "ci.batch",
+    "reconcile": "ci.jobs",
+}
+"""The subcommands that share a module, which has them as ``add_NAME`` and ``execute_NAME``."""
 
 WORKFLOW_COMMANDS = ("ci",)
 """Commands that only workflows run; ``--help`` lists them apart."""
@@ -182,7 +187,7 @@ def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
         epilog="exit codes: 0 done, 1 failed, 2 bad matrix or arguments, 3 verification failed, 4 build failed, "
         "5 nothing to do, 6 time limit reached (run the same command again to continue)",
     )
-    _add_commands(parser, COMMANDS, words, "wheelfactory.commands")
+    _add_commands(parser, COMMANDS, words)
     for name in WORKFLOW_COMMANDS:
         parser.add_argument_group("commands for workflows", f"{name}: {COMMANDS[name]}")
     options = parser.add_argument_group("options")
@@ -193,9 +198,9 @@ def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
 
 
 def _add_commands(
-    parser: argparse.ArgumentParser, commands: Mapping[str, str], words: Sequence[str], package: str
+    parser: argparse.ArgumentParser, commands: Mapping[str, str], words: Sequence[str], prefix: str = ""
 ) -> None:
-    """Add the commands of a package to a parser; only the command that `words` start with gets its options."""
+    """Add commands to a parser; only the one that `words` start with gets its options. `prefix`: of its module."""
     subparsers = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     for name, summary in commands.items():
         # without a help text, argparse leaves it off the list
@@ -204,10 +209,10 @@ def _add_commands(
         if not words or name != words[0]:
             continue
         if name in SUBCOMMANDS:
-            _add_commands(subparser, SUBCOMMANDS[name], words[1:], f"{package}.{name}")
+            _add_commands(subparser, SUBCOMMANDS[name], words[1:], f"{name}.")
         else:
             # imports no other command: `matrix` must start without the network libraries and auditwheel
-            command = import_module(f"{package}.{MODULES.get(name, name)}")
+            command = import_module(f"wheelfactory.commands.{MODULES.get(name, prefix + name)}")
             suffix = f"_{name.replace('-', '_')}" if name in MODULES else ""
             getattr(command, f"add{suffix}")(subparser)
             subparser.set_defaults(execute=getattr(command, f"execute{suffix}"))

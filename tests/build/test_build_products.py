@@ -20,7 +20,7 @@ from wheelfactory.core.files import file_sha256
 from wheelfactory.matrix.facts import Context, Matrix
 from wheelfactory.matrix.load import load_matrix
 from wheelfactory.matrix.origins import Dependency
-from wheelfactory.verify.expected import expected_from_aiter
+from wheelfactory.verify.contents import expected_from_aiter
 from wheelfactory.verify.gates import PRODUCT_GATES, product_gates, required_gates, verify
 from wheelfactory.verify.result import GateResult, Status
 from wheelfactory.wheel.read import Wheel

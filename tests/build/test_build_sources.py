@@ -24,7 +24,7 @@ from wheelfactory.core.errors import SourceError
 from wheelfactory.core.process import GIT_ENVIRON
 from wheelfactory.matrix.facts import FlashAttn
 from wheelfactory.matrix.origins import GitTag
-from wheelfactory.wheel.activation.corrections import Correction, Line
+from wheelfactory.wheel.corrections import Correction, Line
 
 NEWEST = 1755163800
 SDIST = "flash_attn-2.8.3.tar.gz"
@@ -437,7 +437,7 @@ def test_unpacked_kernels_are_corrected_and_python_only_in_the_wheel(
 ) -> None:
     line = Line(reason="a race", text="barrier();")
     known = Correction(file=file, sha256=hashlib.sha256(b"one\ntwo\n").hexdigest(), lines={2: line})
-    monkeypatch.setattr("wheelfactory.wheel.activation.corrections.read_corrections", lambda: (known,))
+    monkeypatch.setattr("wheelfactory.wheel.corrections.read_corrections", lambda: (known,))
 
     def unpack(text: bytes) -> bytes:
         archive = tmp_path / SDIST

@@ -16,7 +16,7 @@ from release_factory import flash_attn_wheel, make_release
 from rocm_machine import NO_ENGINE
 from small_matrix import edited, small_matrix
 from wheelfactory.build.products import read_fallback_project
-from wheelfactory.commands.ci import baseline
+from wheelfactory.commands.ci import batch
 from wheelfactory.core.cell import FALLBACK_NAME, OFFERED_PRODUCTS
 from wheelfactory.core.errors import BAD_INPUT, BUILD_FAILED, DONE, FAILED, VERIFICATION_FAILED
 from wheelfactory.kernels.kernel_set import group_kernel_sets, stored_set_name
@@ -287,7 +287,7 @@ def test_the_plain_build_of_aiter_is_made_for_the_cells_that_require_it(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: list[str] = []
-    monkeypatch.setattr(baseline, "make_plain_wheel", lambda pin, _cache: made.append(f"{pin.name} {pin.version}"))
+    monkeypatch.setattr(batch, "make_plain_wheel", lambda pin, _cache: made.append(f"{pin.name} {pin.version}"))
     for cells in (TRITON, f"{PREVIEW.id} amd-aiter"):
         shown = run_command(capsys, "ci", "baseline", cells, "--cache", str(tmp_path))
         assert shown.code == DONE, shown.err

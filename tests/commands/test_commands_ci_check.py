@@ -1,4 +1,4 @@
-"""`wheelfactory ci check`: what it expects, its errors and exit codes. Installs: tests/site/check/."""
+"""`wheelfactory ci check`: what it expects, its errors and exit codes. Installs: test_site_check_installs.py."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from wheelfactory.core import http
 from wheelfactory.core.errors import InputError, PublishError
 from wheelfactory.core.files import PACKAGE_DIR
 from wheelfactory.core.http import http_error_reason, http_session, next_page_url, save_body
-from wheelfactory.doctor import manifest_source
+from wheelfactory.doctor import published_wheels
 
 
 class Server:
@@ -154,14 +154,14 @@ def dribble_header(handler: BaseHTTPRequestHandler) -> None:
 def test_a_transfer_has_a_total_time_however_slowly_it_proceeds(
     answer: Callable[[BaseHTTPRequestHandler], None], read: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (http, manifest_source):
+    for module in (http, published_wheels):
         monkeypatch.setattr(module, "DOWNLOAD_TIMEOUT_S", 0.5)
     monkeypatch.setattr(_Handler, "serve", answer)
     start = time.monotonic()
     with running() as server, http_session(retries=0) as session:
         with pytest.raises((requests.Timeout, InputError), match="took longer than 0 s"):
             if read == "manifest":
-                manifest_source.read_manifest_bytes(manifest_source.resolve_site(f"{server.url}/manifest.jsonl"))
+                published_wheels.read_manifest_bytes(published_wheels.resolve_site(f"{server.url}/manifest.jsonl"))
             else:
                 save_body(session.get(server.url, stream=read == "file"), tmp_path / "file", 1 << 20)
         assert time.monotonic() - start < 5
@@ -217,7 +217,7 @@ def test_every_request_has_the_limits_of_this_module() -> None:
     other = re.compile(r"requests\.(get|post|request|Session)\(|url(open|retrieve)\(|iter_content\(|_opener\(|OpenerD")
     folders = (PACKAGE_DIR, PACKAGE_DIR.parents[1] / "scripts")
     found = {path.name for folder in folders for path in folder.rglob("*.py") if other.search(path.read_text())}
-    assert found == {"http.py", "manifest_source.py"}  # the doctor has only the standard library
+    assert found == {"http.py", "published_wheels.py"}  # the doctor has only the standard library
 
 
 def test_pip_cert_names_the_ca_bundle() -> None:

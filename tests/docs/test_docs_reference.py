@@ -13,7 +13,7 @@ from docs.pages import Page, repository_files
 from wheelfactory.build.environments import clean_environ
 from wheelfactory.core.files import ROOT
 from wheelfactory.kernels.compiler.hipcc import COMPILER_ENVIRONMENT
-from wheelfactory.wheel.activation.options import read_options
+from wheelfactory.wheel.corrections import read_options
 
 ENVIRONMENT = Page("docs/reference/environment.md")
 

@@ -30,9 +30,9 @@ from wheelfactory.doctor.fit import find_fit
 from wheelfactory.doctor.gpu_match import gpu_warnings
 from wheelfactory.doctor.machine import Machine
 from wheelfactory.doctor.published_wheels import PublishedWheel
-from wheelfactory.doctor.report_text import machine_lines
+from wheelfactory.doctor.report_output import machine_lines
 from wheelfactory.doctor.steps import Target, wheel_step
-from wheelfactory.wheel.activation.corrections import added_members
+from wheelfactory.wheel.corrections import added_members
 
 VERSION = "2.8.4+rocm72torch2.13tritongit4a948e9"
 OURS, OF_AMD = "0.0.20260602", "0.1.14.post1"

@@ -34,8 +34,7 @@ from doctor_installs import (
 )
 from elf_factory import library
 from wheelfactory.doctor.diagnose import diagnose_machine
-from wheelfactory.doctor.diagnosis import INSTALL_MATCHING_WHEEL, INSTALL_TORCH
-from wheelfactory.doctor.machine import InstalledTorch
+from wheelfactory.doctor.machine import INSTALL_MATCHING_WHEEL, INSTALL_TORCH, InstalledTorch
 
 INDEX = "https://download.pytorch.org/whl/rocm7.2"
 CHECK = "namespace c10 { void check(std::string const &); }"

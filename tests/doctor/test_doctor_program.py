@@ -26,18 +26,24 @@ from wheelfactory.core.errors import BAD_INPUT, DONE, FAILED, FactoryError, Inpu
 from wheelfactory.core.files import ROOT
 from wheelfactory.core.published import MANIFEST_NAME
 from wheelfactory.doctor import program
-from wheelfactory.doctor.diagnosis import INSTALL_MATCHING_WHEEL, INSTALL_TORCH, Diagnosis
 from wheelfactory.doctor.fit import find_fit
-from wheelfactory.doctor.machine import Device, InstalledFlashAttn, InstalledTorch, Machine, Python
-from wheelfactory.doctor.manifest_source import ManifestSource
+from wheelfactory.doctor.machine import (
+    INSTALL_MATCHING_WHEEL,
+    INSTALL_TORCH,
+    Device,
+    Diagnosis,
+    InstalledFlashAttn,
+    InstalledTorch,
+    Machine,
+    Python,
+)
 from wheelfactory.doctor.program import add_options, diagnose_and_report, install_best, main
-from wheelfactory.doctor.published_wheels import PublishedWheel
+from wheelfactory.doctor.published_wheels import ManifestSource, PublishedWheel
 from wheelfactory.doctor.report import DoctorReport, make_report
-from wheelfactory.doctor.report_json import as_json
-from wheelfactory.doctor.report_text import report_lines
+from wheelfactory.doctor.report_output import as_json, report_lines
 from wheelfactory.doctor.verdict import Wanted
 from wheelfactory.release.manifest import WheelRow, manifest_bytes
-from wheelfactory.wheel.activation.options import options_refused_by
+from wheelfactory.wheel.corrections import options_refused_by
 
 SOURCE = ManifestSource(f"{BASE}manifest.jsonl", BASE, has_index=True)
 PYTHON = Python("/venv/bin/python", "3.11.7", "cp311", glibc="2.36", pip="25.0")

@@ -11,9 +11,13 @@ from hypothesis import strategies as st
 
 from explain.build_logs import KERNEL_283, KERNEL_MAIN, ROCM_HIPCC, command
 from wheelfactory.core.files import MATRIX
-from wheelfactory.explain.compiler_command import CompilerCommand, find_compiler_command
+from wheelfactory.explain.compiler_command import (
+    CompilerCommand,
+    KernelMeaning,
+    find_compiler_command,
+    find_kernel_meaning,
+)
 from wheelfactory.explain.glossary import PATH, Glossary, glossary, read_table
-from wheelfactory.explain.kernel_meaning import KernelMeaning, find_kernel_meaning
 from wheelfactory.kernels.source_list import list_sources
 from wheelfactory.matrix.load import load_matrix
 

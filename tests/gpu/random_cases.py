@@ -25,7 +25,7 @@ sys.path.append(str(Path(__file__).resolve().parents[2] / "src"))
 
 from attention_cases import AttentionCase  # type: ignore[import-not-found]
 from check_numbers import accept_cpu_tensors, measure_errors  # type: ignore[import-not-found]
-from non_amd_gpu import drop_amd_launch_options  # type: ignore[import-not-found]
+from without_amd_gpu import drop_amd_launch_options  # type: ignore[import-not-found]
 
 LAYOUTS = ("rows", "rows", "heads", "packed")
 BOUNDS = {"output": 2.0, "log-sum-exp": 3.0, "dq": 5.0, "dk": 5.0, "dv": 5.0, "memory": 1.0}
@@ -116,7 +116,7 @@ def use_emulator() -> None:
 
     driver.set_active(EmulatorDriver("gfx942"))
     if find_spec("aiter"):
-        from stand_in_gpu import stand_in_gpu  # type: ignore[import-not-found]
+        from without_amd_gpu import stand_in_gpu
 
         stand_in_gpu("gfx942")
     accept_cpu_tensors()

@@ -32,7 +32,7 @@ from wheelfactory.build.environments import (
 from wheelfactory.build.products import make_products
 from wheelfactory.core.cell import FLASH_ATTN_FALLBACK
 from wheelfactory.core.files import FALLBACK_SOURCES, ROOT, scratch_dir
-from wheelfactory.wheel.activation.corrections import ACTIVATION_MODULE
+from wheelfactory.wheel.corrections import ACTIVATION_MODULE
 
 pytestmark = pytest.mark.slow
 

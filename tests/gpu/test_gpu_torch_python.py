@@ -12,7 +12,7 @@ import pytest
 from doctor.fake_machines import make_python
 from wheelfactory.core.errors import InputError
 from wheelfactory.gpu.torch_python import TorchPython, find_torch_python, find_user_python
-from wheelfactory.gpu.validate.report import Hardware, Software
+from wheelfactory.gpu.validation_report import Hardware, Software
 
 TORCH = """
 from types import SimpleNamespace

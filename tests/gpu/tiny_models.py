@@ -29,7 +29,7 @@ import torch
 sys.path.append(str(Path(__file__).resolve().parent))
 sys.path.append(str(Path(__file__).resolve().parents[2] / "src/wheelfactory/verify/programs"))
 
-from non_amd_gpu import drop_amd_launch_options  # type: ignore[import-not-found]
+from without_amd_gpu import drop_amd_launch_options  # type: ignore[import-not-found]
 
 Tensor: TypeAlias = Any
 Model: TypeAlias = Any

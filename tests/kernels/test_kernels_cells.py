@@ -26,7 +26,7 @@ from wheelfactory.kernels.kernel_set import proof_path
 from wheelfactory.kernels.source_list import SourceList, write_source_list
 from wheelfactory.matrix.load import load_matrix
 from wheelfactory.wheel.build_record import read_build_record
-from wheelfactory.wheel.inspect.facts import inspect
+from wheelfactory.wheel.inspection import inspect
 from wheelfactory.wheel.read import Wheel
 
 pytestmark = pytest.mark.slow

@@ -30,7 +30,7 @@ from wheelfactory.core.files import BUILD_SCRIPT, MATRIX
 from wheelfactory.kernels.archive import read_archive_manifest
 from wheelfactory.kernels.source_list import list_sources
 from wheelfactory.matrix.load import load_matrix
-from wheelfactory.wheel.inspect.facts import inspect
+from wheelfactory.wheel.inspection import inspect
 
 pytestmark = pytest.mark.slow
 

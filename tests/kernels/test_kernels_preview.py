@@ -39,7 +39,7 @@ from wheelfactory.pipeline.build import finish_raw_wheel
 from wheelfactory.verify.gates import verify
 from wheelfactory.verify.result import Status
 from wheelfactory.wheel.build_record import BuildRecord
-from wheelfactory.wheel.inspect.facts import inspect
+from wheelfactory.wheel.inspection import inspect
 
 pytestmark = pytest.mark.slow
 

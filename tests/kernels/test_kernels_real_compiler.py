@@ -35,7 +35,7 @@ from wheelfactory.verify.gates import verify
 from wheelfactory.verify.result import Status
 from wheelfactory.wheel.build_record import BuildRecord
 from wheelfactory.wheel.elf.image import DamagedElfError
-from wheelfactory.wheel.inspect.facts import inspect
+from wheelfactory.wheel.inspection import inspect
 
 pytestmark = pytest.mark.slow
 

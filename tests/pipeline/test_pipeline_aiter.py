@@ -26,7 +26,7 @@ from wheelfactory.release.additions import read_wheel_row, require_products
 from wheelfactory.release.directory import DirectoryPublisher
 from wheelfactory.release.manifest import read_manifest
 from wheelfactory.release.verified import unverified_reason
-from wheelfactory.verify.expected import expected_from_aiter
+from wheelfactory.verify.contents import expected_from_aiter
 from wheelfactory.verify.gates import PRODUCT_GATES, product_gates, required_gates
 from wheelfactory.verify.result import GateResult, Status
 

@@ -14,7 +14,7 @@ from validations import CASES, DROPPED, H200, LATER, MI300X, TIME, amd_validatio
 from wheelfactory.core.errors import BAD_INPUT, DONE, InputError, PublishError
 from wheelfactory.core.files import ROOT
 from wheelfactory.core.published import MANIFEST_NAME
-from wheelfactory.gpu.validate.report import (
+from wheelfactory.gpu.validation_report import (
     Hardware,
     ResultError,
     ValidatedPackage,

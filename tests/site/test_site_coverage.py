@@ -12,6 +12,7 @@ import pytest
 from release_factory import PUBLISHED, quick_gates
 from report_rows import einops_row, rows_of, shown, table_rows
 from small_matrix import small_matrix
+from wheelfactory.commands.status import SHOWN_REASONS, cell_lines, coverage_json, coverage_markdown, summary_lines
 from wheelfactory.core.cell import Backend
 from wheelfactory.core.files import MATRIX
 from wheelfactory.matrix.expand import Expansion, expand
@@ -26,7 +27,6 @@ from wheelfactory.site.coverage import (
     decisive_rows,
     page_runner_note,
 )
-from wheelfactory.site.coverage_output import SHOWN_REASONS, cell_lines, coverage_json, coverage_markdown, summary_lines
 
 TRITON = "fa2.8.3-rocm6.4-torch2.9.1-py3-triton"
 CK = "fa2.8.3-rocm6.4-torch2.9.1-cp311-ck"

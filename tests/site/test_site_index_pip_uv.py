@@ -23,8 +23,7 @@ from small_matrix import small_matrix
 from wheelfactory.release.directory import DirectoryPublisher, write_pages
 from wheelfactory.release.manifest import read_manifest
 from wheelfactory.release.transaction import yank
-from wheelfactory.site.index import render_index
-from wheelfactory.site.install_lines import file_install_line
+from wheelfactory.site.index import file_install_line, render_index
 
 pytestmark = pytest.mark.slow
 

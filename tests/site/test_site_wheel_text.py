@@ -10,7 +10,7 @@ from release_factory import quick_gates
 from report_rows import rows_of
 from validations import LATER, amd_validation, nvidia_validation, with_evidence
 from wheel_factory import MATRIX, second_build
-from wheelfactory.gpu.validate.report import ValidatedPackage
+from wheelfactory.gpu.validation_report import ValidatedPackage
 from wheelfactory.release.manifest import WheelRow
 from wheelfactory.site.wheel_text import evidence_lines, status_notes
 from wheelfactory.verify.result import GateResult

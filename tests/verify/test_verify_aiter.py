@@ -81,7 +81,7 @@ compiler = types.ModuleType("triton.backends.compiler")
 compiler.GPUTarget = lambda *values: values
 sys.modules.update({{"torch": torch, "triton": triton, "triton.backends": types.ModuleType("triton.backends")}})
 sys.modules["triton.backends.compiler"] = compiler
-from stand_in_gpu import stand_in_gpu
+from without_amd_gpu import stand_in_gpu
 {code}
 print(json.dumps(found))
 """

@@ -31,7 +31,7 @@ from wheelfactory.verify.gate import Subject
 from wheelfactory.verify.gates import GATES, is_refused, verify
 from wheelfactory.verify.result import GateResult, Status
 from wheelfactory.wheel.elf.image import ElfImage
-from wheelfactory.wheel.elf.registration import FATBIN, read_registration
+from wheelfactory.wheel.elf.read import FATBIN, read_registration
 
 NAME = extension_name(CK)
 ARCHS = MATRIX.archs(CK)

@@ -40,7 +40,7 @@ from wheelfactory.core.label import Label
 from wheelfactory.matrix.facts import Context
 from wheelfactory.verify.gates import is_refused, runs_on_publish, verify
 from wheelfactory.verify.result import Finding
-from wheelfactory.wheel.activation.corrections import ACTIVATION_MODULE
+from wheelfactory.wheel.corrections import ACTIVATION_MODULE
 from wheelfactory.wheel.zip_format import ArchiveWriter
 
 UPSTREAM = {

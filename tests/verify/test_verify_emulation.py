@@ -21,14 +21,13 @@ from wheelfactory.core.host import read_host
 from wheelfactory.matrix.facts import Context
 from wheelfactory.matrix.load import load_matrix
 from wheelfactory.verify import emulation as module
-from wheelfactory.verify.accuracy import NumericCase, find_numeric_faults, find_tolerance
+from wheelfactory.verify.accuracy import KnownLimit, NumericCase, find_numeric_faults, find_tolerance
 from wheelfactory.verify.emulation import EmulatedKernel, EmulationReport, check_in_emulation, predict_minutes
 from wheelfactory.verify.gate import Subject
 from wheelfactory.verify.gates import verify
-from wheelfactory.verify.limits import KnownLimit
 from wheelfactory.verify.programs.attention_cases import ARCH, FIRST
 from wheelfactory.verify.result import GateResult, Status
-from wheelfactory.wheel.activation.options import refused_options
+from wheelfactory.wheel.corrections import refused_options
 from wheelfactory.wheel.read import Wheel
 
 OTHER_LABEL = Cell.parse("fa2.8.3-rocm6.4-torch2.13.0-py3-triton")

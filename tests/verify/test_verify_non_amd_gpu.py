@@ -25,7 +25,7 @@ import triton, triton.language as tl
 from triton.backends.compiler import GPUTarget
 from triton.runtime import driver
 from check_numbers import parse
-from non_amd_gpu import drop_amd_launch_options
+from without_amd_gpu import drop_amd_launch_options
 
 class Utils:
     kernels = []

@@ -28,8 +28,8 @@ from wheelfactory.verify.gate import Subject
 from wheelfactory.verify.result import GateResult, Status
 from wheelfactory.verify.symbols import check_file, check_symbols, explain_symbol
 from wheelfactory.wheel.build_record import Toolchain
+from wheelfactory.wheel.elf.dynamic import SYSTEM_FOLDERS, Scope, load_scope
 from wheelfactory.wheel.elf.read import ElfFile, read_elf
-from wheelfactory.wheel.elf.scope import SYSTEM_FOLDERS, Scope, load_scope
 from wheelfactory.wheel.read import Wheel
 
 TORCH = Toolchain(torch="2.9.1+rocm6.4", hip="6.4.43484")

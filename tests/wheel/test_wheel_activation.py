@@ -19,7 +19,7 @@ from wheelfactory.build.environments import (
 )
 from wheelfactory.core.files import FALLBACK_SOURCES
 from wheelfactory.verify.accuracy import NUMBERS_PROGRAM
-from wheelfactory.wheel.activation.corrections import ACTIVATION_MODULE
+from wheelfactory.wheel.corrections import ACTIVATION_MODULE
 
 pytestmark = pytest.mark.slow
 

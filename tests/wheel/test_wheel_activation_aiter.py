@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from aiter_factory import KERNELS, KERNELS_TEXT, PREVIEW
-from wheelfactory.wheel.activation.corrections import ACTIVATION_MODULE, added_members
+from wheelfactory.wheel.corrections import ACTIVATION_MODULE, added_members
 
 TRITON_ONLY = "AITER_TRITON_ONLY"
 

@@ -39,14 +39,13 @@ from wheelfactory.verify.emulation import EXECUTE, EmulationReport, emulate
 from wheelfactory.verify.gate import Subject
 from wheelfactory.verify.programs.attention_cases import FIRST
 from wheelfactory.verify.proofs import run_program
-from wheelfactory.wheel.activation import corrections
-from wheelfactory.wheel.activation.corrections import corrected_members, read_corrections
-from wheelfactory.wheel.activation.options import read_options, refused_options
+from wheelfactory.wheel import corrections
 from wheelfactory.wheel.build_record import BuildRecord
+from wheelfactory.wheel.corrections import corrected_members, read_corrections, read_options, refused_options
 from wheelfactory.wheel.read import Wheel
 from wheelfactory.wheel.rewrite import finish_pure_wheel, finish_wheel
 
-CHECKED_COMPILED = Path(corrections.__file__).with_name("checked_compiled.py")
+CHECKED_COMPILED = Path(corrections.__file__).with_name("activation") / "checked_compiled.py"
 
 OLDER, PREVIEW = "fa2.7.4.post1-rocm7.2-torch2.13.0-py3-triton", "fa2.8.4+git4a948e9-rocm7.2-torch2.13.0-py3-triton"
 """Cells with other kernels than 2.8.3; 2.8.3 to 2.8.3.post2 have the same."""
@@ -223,7 +222,7 @@ def test_wheels_of_both_backends_are_corrected(cell: Cell, tmp_path: Path, monke
     """A CK wheel has the Triton code too, which a variable selects."""
     text = b"\n" * 900
     known = read_corrections()[0].model_copy(update={"sha256": hashlib.sha256(text).hexdigest()})
-    monkeypatch.setattr("wheelfactory.wheel.activation.corrections.read_corrections", lambda: (known,))
+    monkeypatch.setattr("wheelfactory.wheel.corrections.read_corrections", lambda: (known,))
     wheel = Wheel.open(finished_wheel(tmp_path, cell, members={known.file: text}))
 
     assert set(corrected_members(wheel)) == {known.file, "flash_attn/flash_attn_triton_amd/checked_calls.py"}

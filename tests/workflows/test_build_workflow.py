@@ -67,7 +67,7 @@ PATHS = PAGES | {BUILD, VERIFY, STAGE, "release/plain", "release/publish"}
 @pytest.fixture
 def kernels(tmp_path: Path, cache: Path, evaluator: Expressions, small_rocm: Mapping[str, str]) -> RunnerSetup:
     place = kernel_place(tmp_path / "place", cache, evaluator, small_rocm, CK)
-    # the sandbox has no GitHub to ask; the command itself has tests in test_release_github_workflow_runs.py
+    # the sandbox has no GitHub to ask; the command itself has tests in test_release_github_check_run.py
     for run in ("GITHUB_RUN_ID", "PREVIOUS_RUN"):
         check = f'./factory ci check-run "github:$GITHUB_REPOSITORY" "${run}" --artifacts artifacts --dest kernels'
         taken = f"test -n ${run}; mkdir kernels; find artifacts/kernels-* -type f -exec mv {{}} kernels ';' || true"

@@ -1,7 +1,7 @@
 """Build wheels without compiled code from pinned sources: products, and plain ones of flash-attn to compare with.
 
 Plain wheels are what setuptools makes of the sources, with no backend and no label: a second, independent build without
-build_rocm.sh, container and rewriting (see `verify.expected`). All are cached by everything that they are made from,
+build_rocm.sh, container and rewriting (see `verify.contents`). All are cached by everything that they are made from,
 and have the same bytes wherever and whenever they are built.
 """
 
@@ -31,7 +31,7 @@ from wheelfactory.core.files import FALLBACK_SOURCES, FLASH_ATTN_FALLBACK_SOURCE
 from wheelfactory.core.models import FrozenModel, parse_model
 from wheelfactory.core.progress import logger
 from wheelfactory.matrix.facts import Context
-from wheelfactory.wheel.activation.corrections import corrections_id
+from wheelfactory.wheel.corrections import corrections_id
 from wheelfactory.wheel.read import Wheel
 from wheelfactory.wheel.rewrite import finish_pure_wheel, rewrite_wheel
 

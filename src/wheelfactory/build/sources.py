@@ -23,7 +23,7 @@ from wheelfactory.core.process import GIT_ENVIRON, capture
 from wheelfactory.core.progress import logger
 from wheelfactory.matrix.facts import FlashAttn
 from wheelfactory.matrix.origins import GitTag
-from wheelfactory.wheel.activation.corrections import correct_sources
+from wheelfactory.wheel.corrections import correct_sources
 
 if TYPE_CHECKING or sys.version_info >= (3, 12):
     import tarfile

@@ -12,7 +12,7 @@ from wheelfactory.doctor.program import EXIT_CODES, add_options, diagnose_and_re
 from wheelfactory.gpu.torch_python import find_user_python
 from wheelfactory.matrix.load import load_matrix
 from wheelfactory.site.doctor_facts import doctor_facts
-from wheelfactory.site.install_lines import github_pages_url
+from wheelfactory.site.index import github_pages_url
 
 
 def add(parser: argparse.ArgumentParser) -> None:

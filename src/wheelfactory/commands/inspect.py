@@ -8,8 +8,7 @@ from pathlib import Path
 
 from wheelfactory.commands.options import Environ, add_option, print_results, print_text
 from wheelfactory.core.errors import DONE
-from wheelfactory.wheel.inspect.facts import inspect
-from wheelfactory.wheel.inspect.facts_text import describe
+from wheelfactory.wheel.inspection import describe, inspect
 
 
 def add(parser: argparse.ArgumentParser) -> None:

@@ -24,7 +24,7 @@ from wheelfactory.core.errors import DONE, InputError
 from wheelfactory.core.files import lock_folder, remove_scratch, write_atomic
 from wheelfactory.core.progress import Steps, log_to_stderr
 from wheelfactory.core.wrap import count_text
-from wheelfactory.gpu.validate.report import read_validation
+from wheelfactory.gpu.validation_report import read_validation
 from wheelfactory.matrix.facts import Context
 from wheelfactory.release.additions import (
     as_addition,

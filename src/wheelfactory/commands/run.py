@@ -37,7 +37,7 @@ from wheelfactory.pipeline.run import Worklist, exit_code, make_worklist, run_wo
 from wheelfactory.release.directory import DirectoryPublisher
 from wheelfactory.release.manifest import WheelRow
 from wheelfactory.release.verified import unverified_reason
-from wheelfactory.site import install_lines
+from wheelfactory.site.index import directory_install_lines, pick_smoke_test_wheel, smoke_test_line
 from wheelfactory.verify.gates import parse_extended
 
 
@@ -108,11 +108,11 @@ def _print_install_commands(rows: Sequence[WheelRow], folder: Path, without_rocm
 
     On a machine without ROCm, `without_rocm` is the matrix, and the first command installs a wheel that imports here.
     """
-    row = install_lines.pick_smoke_test_wheel(rows, without_rocm) if without_rocm else None
+    row = pick_smoke_test_wheel(rows, without_rocm) if without_rocm else None
     if row and without_rocm:
         print_text("install here, without ROCm (CPU torch: it imports, but computing needs a GPU):")
-        print_results(f"  {install_lines.smoke_test_line(row, folder, without_rocm)}")
-    if lines := install_lines.directory_install_lines(rows, folder):
+        print_results(f"  {smoke_test_line(row, folder, without_rocm)}")
+    if lines := directory_install_lines(rows, folder):
         print_text("install where the matching torch for ROCm is already installed:")
         print_results(*(f"  {line}" for line in lines))  # not wrapped: to be copied
 

@@ -20,7 +20,7 @@ from wheelfactory.release.bundle import REF_VARIABLE
 from wheelfactory.release.directory import DirectoryDryRun, DirectoryPublisher
 from wheelfactory.release.manifest import WheelRow, read_manifest
 from wheelfactory.release.transaction import Publisher
-from wheelfactory.site.install_lines import file_url, github_pages_url
+from wheelfactory.site.index import file_url, github_pages_url
 
 if TYPE_CHECKING:
     from wheelfactory.kernels.storage import ArchiveHost

@@ -10,9 +10,9 @@ from wheelfactory.core.errors import DONE, VERIFICATION_FAILED, InputError
 from wheelfactory.core.progress import log_to_stderr
 from wheelfactory.emulator.families import family_of
 from wheelfactory.emulator.findings import NotRunError
-from wheelfactory.gpu.validate.compute import DEFAULT_ARCH
-from wheelfactory.gpu.validate.validate import validate
-from wheelfactory.gpu.validate.validation_text import validation_lines
+from wheelfactory.gpu.compute import DEFAULT_ARCH
+from wheelfactory.gpu.validate import validate
+from wheelfactory.gpu.validation_report import validation_lines
 
 INSTALLED = "installed"
 

@@ -11,8 +11,13 @@ from contextlib import suppress
 from wheelfactory.core.cell import AITER_NAME, local_version
 from wheelfactory.core.errors import InputError
 from wheelfactory.core.label import Label, is_own_aiter
-from wheelfactory.doctor.diagnosis import INSTALL_MATCHING_WHEEL, Diagnosis, uninstall_command
-from wheelfactory.doctor.machine import InstalledFlashAttn, Machine
+from wheelfactory.doctor.machine import (
+    INSTALL_MATCHING_WHEEL,
+    Diagnosis,
+    InstalledFlashAttn,
+    Machine,
+    uninstall_command,
+)
 from wheelfactory.doctor.published_wheels import PublishedWheel
 from wheelfactory.doctor.torch_checks import TRITON_VARIABLE
 

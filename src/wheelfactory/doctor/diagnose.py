@@ -9,17 +9,20 @@ from pathlib import Path
 
 from wheelfactory.core.cell import FALLBACK_NAME
 from wheelfactory.doctor.aiter_checks import check_aiter, explain_aiter_error, explain_other_aiter
-from wheelfactory.doctor.diagnosis import (
-    INSTALL_MATCHING_WHEEL,
-    Diagnosis,
-    choose_installer,
-    debug_command,
-    uninstall_command,
-)
 from wheelfactory.doctor.facts import DoctorFacts
 from wheelfactory.doctor.gpu_access import check_gpu_access, check_gpu_code, check_override
 from wheelfactory.doctor.installed_flash_attn import find_build_rocm, has_cuda_label, has_label, is_compiled
-from wheelfactory.doctor.machine import InstalledFlashAttn, Machine, find_major_minor, format_major_minor
+from wheelfactory.doctor.machine import (
+    INSTALL_MATCHING_WHEEL,
+    Diagnosis,
+    InstalledFlashAttn,
+    Machine,
+    choose_installer,
+    debug_command,
+    find_major_minor,
+    format_major_minor,
+    uninstall_command,
+)
 from wheelfactory.doctor.torch_checks import (
     TRITON_VARIABLE,
     check_companions,

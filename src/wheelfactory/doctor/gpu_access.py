@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from wheelfactory.doctor.diagnosis import Diagnosis
 from wheelfactory.doctor.gpu_match import OVERRIDE, foreign_override, format_gpu, lacks_code, list_visible_gpus
 from wheelfactory.doctor.installed_flash_attn import has_cuda_label, has_label, is_compiled, list_compiled_archs
-from wheelfactory.doctor.machine import Device, InstalledFlashAttn, Machine
+from wheelfactory.doctor.machine import Device, Diagnosis, InstalledFlashAttn, Machine
 from wheelfactory.doctor.torch_checks import uses_triton
 
 # each limits programs to the GPUs that it lists (ROCm documentation, "GPU isolation techniques")

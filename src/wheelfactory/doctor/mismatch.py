@@ -9,10 +9,9 @@ from wheelfactory.core.cell import Backend, local_version, name_python
 from wheelfactory.core.label import TorchOrigin
 from wheelfactory.core.published import version_key
 from wheelfactory.doctor.aiter_checks import find_overwritten_aiter
-from wheelfactory.doctor.diagnosis import abi_age
 from wheelfactory.doctor.facts import DoctorFacts
 from wheelfactory.doctor.gpu_match import hide_gpus_hint, list_visible_gpus, missing_archs
-from wheelfactory.doctor.machine import InstalledTorch, Machine, find_major_minor, format_major_minor
+from wheelfactory.doctor.machine import InstalledTorch, Machine, abi_age, find_major_minor, format_major_minor
 from wheelfactory.doctor.published_wheels import PublishedWheel
 from wheelfactory.doctor.torch_checks import find_tritons
 from wheelfactory.wheel.elf.mangled import find_missing

@@ -25,11 +25,9 @@ from wheelfactory.doctor.facts import DoctorFacts
 from wheelfactory.doctor.fit import find_fit
 from wheelfactory.doctor.installed_flash_attn import list_compiled_archs, read_flash_attn
 from wheelfactory.doctor.machine import Machine
-from wheelfactory.doctor.manifest_source import read_manifest_bytes, resolve_site
-from wheelfactory.doctor.published_wheels import PublishedWheel, parse_wheels
+from wheelfactory.doctor.published_wheels import PublishedWheel, parse_wheels, read_manifest_bytes, resolve_site
 from wheelfactory.doctor.report import DoctorReport, Offer, make_report
-from wheelfactory.doctor.report_json import as_json
-from wheelfactory.doctor.report_text import report_lines
+from wheelfactory.doctor.report_output import as_json, report_lines
 from wheelfactory.doctor.steps import VENV
 from wheelfactory.doctor.verdict import VerdictKind, Wanted
 

@@ -11,13 +11,11 @@ from wheelfactory.core.errors import DONE, FAILED
 from wheelfactory.core.published import InstallCommand, pip_for, uv_for, why_unverified
 from wheelfactory.core.support import Answer
 from wheelfactory.doctor.advice import find_answer, find_notes, find_torch, find_ways
-from wheelfactory.doctor.diagnosis import INSTALL_MATCHING_WHEEL, INSTALL_TORCH, Diagnosis
 from wheelfactory.doctor.facts import DoctorFacts
 from wheelfactory.doctor.fit import Fit
 from wheelfactory.doctor.gpu_match import GpuSupport, gpu_warnings, hide_gpus_hint, judge_gpus, list_visible_gpus
-from wheelfactory.doctor.machine import Machine, format_major_minor
-from wheelfactory.doctor.manifest_source import ManifestSource
-from wheelfactory.doctor.published_wheels import PublishedWheel
+from wheelfactory.doctor.machine import INSTALL_MATCHING_WHEEL, INSTALL_TORCH, Diagnosis, Machine, format_major_minor
+from wheelfactory.doctor.published_wheels import ManifestSource, PublishedWheel
 from wheelfactory.doctor.steps import (
     Step,
     Target,

@@ -7,15 +7,6 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 
 from wheelfactory.core.label import TorchOrigin, find_own_index
-from wheelfactory.doctor.diagnosis import (
-    INSTALL_MATCHING_WHEEL,
-    INSTALL_TORCH,
-    Diagnosis,
-    abi_age,
-    choose_installer,
-    debug_command,
-    uninstall_command,
-)
 from wheelfactory.doctor.facts import DoctorFacts
 from wheelfactory.doctor.gpu_match import format_gpu, lacks_code
 from wheelfactory.doctor.installed_flash_attn import (
@@ -25,11 +16,18 @@ from wheelfactory.doctor.installed_flash_attn import (
     is_compiled,
 )
 from wheelfactory.doctor.machine import (
+    INSTALL_MATCHING_WHEEL,
+    INSTALL_TORCH,
+    Diagnosis,
     InstalledFlashAttn,
     InstalledTorch,
     Machine,
+    abi_age,
+    choose_installer,
+    debug_command,
     find_major_minor,
     format_major_minor,
+    uninstall_command,
 )
 from wheelfactory.wheel.elf.mangled import find_string_abi, format_symbol, guess_provider
 

@@ -10,12 +10,11 @@ from wheelfactory.core.cell import Backend, major_minor, name_python, public_ver
 from wheelfactory.core.label import TorchOrigin
 from wheelfactory.core.published import version_key
 from wheelfactory.core.support import Answer
-from wheelfactory.doctor.diagnosis import INSTALL_MATCHING_WHEEL, INSTALL_TORCH, Diagnosis
 from wheelfactory.doctor.facts import DoctorFacts
 from wheelfactory.doctor.fit import Fit, JudgedWheel
 from wheelfactory.doctor.gpu_match import format_gpu, gpu_warnings, list_visible_gpus, visible_archs
 from wheelfactory.doctor.installed_flash_attn import is_fallback
-from wheelfactory.doctor.machine import Machine, find_major_minor
+from wheelfactory.doctor.machine import INSTALL_MATCHING_WHEEL, INSTALL_TORCH, Diagnosis, Machine, find_major_minor
 from wheelfactory.doctor.published_wheels import PublishedWheel
 from wheelfactory.doctor.torch_checks import uses_triton
 

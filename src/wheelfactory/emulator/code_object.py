@@ -6,9 +6,8 @@ import struct
 from dataclasses import dataclass
 from typing import Any
 
-from wheelfactory.wheel.elf.code_object import read_symbol_addresses
+from wheelfactory.wheel.elf.code_object import arch_from_flags, read_symbol_addresses
 from wheelfactory.wheel.elf.image import Buffer, DamagedElfError, ElfImage
-from wheelfactory.wheel.elf.targets import arch_from_flags
 
 _PT_NOTE, _NT_METADATA = 4, 32
 _DESCRIPTOR = struct.Struct("<III4xq20xIIIHH4x")

@@ -11,9 +11,8 @@ from wheelfactory.core.cell import Backend, Cell, major_minor
 from wheelfactory.core.label import Label, index_path
 from wheelfactory.explain.build_log import FAILED, FINISHED, BuildLog
 from wheelfactory.explain.causes import symptom_table
-from wheelfactory.explain.compiler_command import CompilerCommand
+from wheelfactory.explain.compiler_command import CompilerCommand, KernelMeaning, find_kernel_meaning
 from wheelfactory.explain.glossary import glossary
-from wheelfactory.explain.kernel_meaning import KernelMeaning, find_kernel_meaning
 from wheelfactory.explain.progress import ONE_HEAD_DIM, RemainingTime, estimate_remaining_time
 from wheelfactory.kernels.compiler.costs import PARSING_CPU_S
 from wheelfactory.kernels.compiler.hipcc import EARLY_INLINE, RUNAWAY_AMD, RUNAWAY_UPSTREAM, has_runaway_flags

@@ -12,10 +12,9 @@ from typing import TypeAlias
 from wheelfactory.core.gpus import product_names
 from wheelfactory.core.wrap import wrap_line
 from wheelfactory.explain.build_log import FAILED, FINISHED, PREPARING, RUNNING, BuildLog
-from wheelfactory.explain.compiler_command import CompilerCommand
+from wheelfactory.explain.compiler_command import CompilerCommand, KernelMeaning
 from wheelfactory.explain.explanation import JOBS_FROM_CORES, Explanation
 from wheelfactory.explain.glossary import glossary
-from wheelfactory.explain.kernel_meaning import KernelMeaning
 from wheelfactory.explain.progress import Progress, RemainingTime
 from wheelfactory.kernels.compiler.schedule import format_duration
 

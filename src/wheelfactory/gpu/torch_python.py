@@ -13,7 +13,7 @@ from wheelfactory.core.cell import major_minor
 from wheelfactory.core.errors import InputError
 from wheelfactory.core.files import TOOLCHAIN_PROBE
 from wheelfactory.core.query import QueryResult, query_program
-from wheelfactory.gpu.validate.report import Hardware, Software
+from wheelfactory.gpu.validation_report import Hardware, Software
 
 # limit for importing torch from a cold disk and listing the GPUs
 PROBE_TIMEOUT_S = 180.0
@@ -23,7 +23,7 @@ OLDEST_PROGRAM_PYTHON = (3, 9)
 
 AUTOTUNE_VARIABLE = "FLASH_ATTENTION_TRITON_AMD_AUTOTUNE"
 
-# the option of the test mode; verify/programs/non_amd_gpu.py implements it
+# the option of the test mode; verify/programs/without_amd_gpu.py implements it
 _NON_AMD_GPU = "--non-amd-gpu"
 
 

@@ -32,7 +32,7 @@ from wheelfactory.kernels.generator_commands import (
     parse_generator_commands,
 )
 from wheelfactory.matrix.facts import FlashAttn, Trim
-from wheelfactory.wheel.activation.corrections import corrections_id
+from wheelfactory.wheel.corrections import corrections_id
 
 SOURCE_LIST_FORMAT = 7
 """Format number of a cached source list."""

@@ -11,7 +11,7 @@ from wheelfactory.core.errors import InputError
 from wheelfactory.core.gpus import arch_sort_key, without_features
 from wheelfactory.core.models import FrozenModel
 from wheelfactory.core.published import is_amd_proof
-from wheelfactory.gpu.validate.report import Validation, ValidationCase
+from wheelfactory.gpu.validation_report import Validation, ValidationCase
 from wheelfactory.verify.result import Status, is_within
 
 _AGAIN = "add a report of `wheelfactory validate WHEEL --json` that ended with exit code 0 on a GPU"

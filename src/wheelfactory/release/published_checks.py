@@ -15,7 +15,7 @@ from wheelfactory.core.cell import FLASH_ATTN_NAME
 from wheelfactory.core.errors import InputError
 from wheelfactory.core.files import file_sha256
 from wheelfactory.core.published import why_unverified
-from wheelfactory.gpu.validate.installed import read_archive_sha256
+from wheelfactory.gpu.installed import read_archive_sha256
 from wheelfactory.release.additions import row_differences
 from wheelfactory.release.bundle import ATTESTED, BUNDLE_SUFFIX, PUBLISH_WORKFLOW, REF_VARIABLE, require_sigstore
 from wheelfactory.release.manifest import WheelRow

@@ -16,7 +16,7 @@ import requests
 from wheelfactory.core.errors import InputError
 from wheelfactory.core.http import http_error_reason, http_session, require_ok, save_body
 from wheelfactory.core.published import names_local_file, wheel_url
-from wheelfactory.doctor.manifest_source import read_manifest_bytes, resolve_site
+from wheelfactory.doctor.published_wheels import read_manifest_bytes, resolve_site
 from wheelfactory.release.bundle import BUNDLE_SUFFIX
 from wheelfactory.release.manifest import WheelRow, parse_rows
 
@@ -120,7 +120,7 @@ def _pages_repository(address: str) -> str | None:
     host = parts.hostname or ""
     if parts.scheme != "https" or not host.endswith(_PAGES_HOST):
         return None
-    # the inverse of `site.install_lines.github_pages_url`
+    # the inverse of `site.index.github_pages_url`
     return f"{host.removesuffix(_PAGES_HOST)}/{parts.path.strip('/').partition('/')[0] or host}"
 
 

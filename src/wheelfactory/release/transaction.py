@@ -15,7 +15,7 @@ from typing import Protocol, TypeAlias
 from wheelfactory.core.errors import PublishError
 from wheelfactory.core.files import content_key, file_sha256
 from wheelfactory.core.progress import ProgressCallback, ignore_progress, logger
-from wheelfactory.gpu.validate.report import ValidatedPackage, Validation
+from wheelfactory.gpu.validation_report import ValidatedPackage, Validation
 from wheelfactory.release.bundle import ATTESTED, BUNDLE_SUFFIX, read_subjects
 from wheelfactory.release.evidence import as_evidence, merge_evidence
 from wheelfactory.release.manifest import WheelRow, manifest_bytes

@@ -1,6 +1,6 @@
 """Coverage of the matrix by published wheels: wanted, published, yanked, missing, left out, and excluded with reasons.
 
-`site/coverage_output.py` renders it.
+`commands/status.py` renders it.
 """
 
 from __future__ import annotations

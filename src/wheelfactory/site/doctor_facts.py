@@ -20,7 +20,7 @@ from wheelfactory.matrix.expand import expand
 from wheelfactory.matrix.facts import Matrix, Torch
 from wheelfactory.matrix.rules import GPU, Rule, cell_rules, gpu_rules
 from wheelfactory.verify.gates import required_gates
-from wheelfactory.wheel.activation.options import options_refused_by
+from wheelfactory.wheel.corrections import options_refused_by
 
 
 def doctor_facts(matrix: Matrix) -> str:

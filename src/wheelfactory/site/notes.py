@@ -13,7 +13,7 @@ from wheelfactory.matrix.facts import Matrix
 from wheelfactory.release.manifest import WheelRow, outdated_reason
 from wheelfactory.release.verified import unverified_reason
 from wheelfactory.site.coverage import page_runner_note
-from wheelfactory.site.install_lines import file_install_line, index_install_line
+from wheelfactory.site.index import file_install_line, index_install_line
 from wheelfactory.site.markdown import (
     MarkdownSection,
     code_block,

@@ -11,8 +11,7 @@ from wheelfactory.core.wrap import count_text
 from wheelfactory.matrix.facts import Matrix
 from wheelfactory.release.manifest import WheelRow
 from wheelfactory.site.coverage import OWNER_STEP, OWNER_TITLE, page_runner_note
-from wheelfactory.site.index import newest_date, page_templates
-from wheelfactory.site.install_lines import index_install_line
+from wheelfactory.site.index import index_install_line, newest_date, page_templates
 from wheelfactory.site.markdown import code_block, code_span, escape, gpu_text, link, size_text, table
 from wheelfactory.site.wheel_text import (
     axis_values,

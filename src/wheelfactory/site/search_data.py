@@ -27,11 +27,11 @@ from wheelfactory.matrix.rules import GPU
 from wheelfactory.release.manifest import WheelRow, current_rows, verified_archs
 from wheelfactory.site.coverage import NEEDS_RUNNER, RUNNER_HINT, CellState, Coverage, compute_coverage
 from wheelfactory.site.doctor_facts import support_tables
-from wheelfactory.site.install_lines import install_templates
+from wheelfactory.site.index import install_templates
 from wheelfactory.site.markdown import size_text
 from wheelfactory.site.wheel_text import evidence_lines, executed_lines, missing_checks, preferred_first_key
 from wheelfactory.verify.result import GateResult, Status
-from wheelfactory.wheel.activation.options import refused_options
+from wheelfactory.wheel.corrections import refused_options
 
 COLUMNS = (
     *("version", "flash-attn", "torch", "rocm", "backend", "archs", "glibc"),

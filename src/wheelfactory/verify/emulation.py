@@ -28,9 +28,15 @@ from wheelfactory.build.setup_py import choose_jobs
 from wheelfactory.core.files import write_launcher
 from wheelfactory.core.progress import announced_progress, logger
 from wheelfactory.emulator.findings import emulator_id
-from wheelfactory.verify.accuracy import NumericReport, find_numeric_faults, find_tolerance, refusals, worst_errors
+from wheelfactory.verify.accuracy import (
+    NumericReport,
+    find_cell_limits,
+    find_numeric_faults,
+    find_tolerance,
+    refusals,
+    worst_errors,
+)
 from wheelfactory.verify.gate import Subject
-from wheelfactory.verify.limits import find_cell_limits
 from wheelfactory.verify.programs.attention_cases import SUITES
 from wheelfactory.verify.proofs import (
     PROGRAMS,
@@ -46,7 +52,7 @@ from wheelfactory.verify.proofs import (
     stand_in_torch_version,
 )
 from wheelfactory.verify.result import Finding, GateResult
-from wheelfactory.wheel.activation.options import refused_options
+from wheelfactory.wheel.corrections import refused_options
 
 EXECUTE, LINK = PROGRAMS / "execute_kernels.py", PROGRAMS / "link_code_object.py"
 

@@ -32,7 +32,7 @@ from wheelfactory.verify.accuracy import (
 from wheelfactory.verify.gate import ProductSubject
 from wheelfactory.verify.importing import Imported, import_findings
 from wheelfactory.verify.proofs import (
-    PROGRAMS,
+    IMPORT_PROGRAM,
     AnyReport,
     ProofCache,
     ProofKey,
@@ -86,8 +86,6 @@ def _findings(subject: ProductSubject, report: NumericReport | str) -> list[Find
     return [finding.model_copy(update={"remedy": _REMEDY}) for finding in found]
 
 
-_PROGRAM = PROGRAMS / "import_fallback.py"
-
 # the build requirements that a Python with torch has anyway: torch 2.13 requires setuptools
 _OF_TORCH = frozenset({"torch", "setuptools"})
 
@@ -100,7 +98,7 @@ def check_fallback_import(subject: ProductSubject) -> GateResult:
     wheel = subject.wheel
     # the whole file, not the payload: pip reads the metadata too
     own, *beside = map(file_sha256, subject.wheels())
-    key = ProofKey(_PROGRAM, (wheel.name, *_hidden_packages()), own, (*ENVIRONMENT, *beside))
+    key = ProofKey(IMPORT_PROGRAM, ("fallback", wheel.name, *_hidden_packages()), own, (*ENVIRONMENT, *beside))
 
     def findings(report: Imported | str) -> list[Finding]:
         return list(import_findings(wheel, report, "fix the package: it must import with torch alone"))

@@ -15,9 +15,14 @@ from wheelfactory.core.errors import BuildError, InputError
 from wheelfactory.matrix.expand import expand, require_in_matrix
 from wheelfactory.matrix.facts import Context
 from wheelfactory.verify.code_objects import check_code_objects
-from wheelfactory.verify.contents import check_contents, check_product_contents
+from wheelfactory.verify.contents import (
+    ExpectedContents,
+    check_contents,
+    check_product_contents,
+    expected_from_aiter,
+    expected_from_plain,
+)
 from wheelfactory.verify.emulation import check_in_emulation
-from wheelfactory.verify.expected import ExpectedContents, expected_from_aiter, expected_from_plain
 from wheelfactory.verify.fallback import check_fallback_accuracy, check_fallback_import
 from wheelfactory.verify.gate import AnySubject, Gate, ProductSubject, Subject
 from wheelfactory.verify.gpu import check_on_gpu

@@ -17,17 +17,18 @@ from wheelfactory.core.progress import logger
 from wheelfactory.verify.accuracy import (
     NUMBERS_PROGRAM,
     TIMEOUT_S,
+    KnownLimit,
     NumericReport,
+    find_cell_limits,
     find_numeric_faults,
     find_tolerance,
     refusals,
     worst_errors,
 )
 from wheelfactory.verify.gate import Subject
-from wheelfactory.verify.limits import KnownLimit, find_cell_limits
 from wheelfactory.verify.proofs import install_and_run, payload_sha256, program_environ
 from wheelfactory.verify.result import GateResult
-from wheelfactory.wheel.activation.options import refused_options
+from wheelfactory.wheel.corrections import refused_options
 
 
 def check_on_gpu(subject: Subject) -> GateResult:

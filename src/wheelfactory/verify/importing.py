@@ -10,7 +10,7 @@ from wheelfactory.core.errors import ProgramError
 from wheelfactory.verify.cell_python import TIMEOUT_S, CellPython, no_python_result
 from wheelfactory.verify.gate import Subject
 from wheelfactory.verify.proofs import (
-    PROGRAMS,
+    IMPORT_PROGRAM,
     ProgramReport,
     device_environ,
     install_and_run,
@@ -20,7 +20,7 @@ from wheelfactory.verify.proofs import (
 from wheelfactory.verify.result import Finding, GateResult
 from wheelfactory.wheel.read import Wheel
 
-_IMPORT = PROGRAMS / "import_wheel.py"
+_IMPORT = (IMPORT_PROGRAM, "wheel")
 
 
 class Imported(ProgramReport):
@@ -34,7 +34,7 @@ def check_import(subject: Subject) -> GateResult:
     if subject.cell.backend is Backend.TRITON:
         # with the cell's Triton from PyPI and a CPU torch: importing compiles nothing and needs no GPU
         base, detail = stand_in_base(subject), f"Triton {subject.triton}, {cpu_torch_requirement()} in place of ROCm's"
-        report = install_and_run(subject, [_IMPORT], Imported, base, device_environ(subject.environ), TIMEOUT_S)
+        report = install_and_run(subject, _IMPORT, Imported, base, device_environ(subject.environ), TIMEOUT_S)
     elif subject.python:
         report = _import_compiled(subject, subject.python)
         # the version only: the manifest is public and must contain no path of this machine
@@ -49,11 +49,11 @@ def _import_compiled(subject: Subject, python: CellPython) -> Imported | str:
     """Import with the Python and torch of the cell, of this machine or where the wheel was built."""
     if python.here is None:
         try:
-            return read_report(python.run([_IMPORT, subject.wheel.path]), Imported)
+            return read_report(python.run([*_IMPORT, subject.wheel.path]), Imported)
         except ProgramError as error:
             return error.which.splitlines()[-1]
     base = find_base(python.here, subject.cell.python, subject.environ)
-    return install_and_run(subject, [_IMPORT], Imported, base, clean_environ(subject.environ), TIMEOUT_S)
+    return install_and_run(subject, _IMPORT, Imported, base, clean_environ(subject.environ), TIMEOUT_S)
 
 
 def import_findings(wheel: Wheel, report: Imported | str, remedy: str) -> Iterator[Finding]:

@@ -35,6 +35,7 @@ from wheelfactory.wheel.archive import open_archive
 from wheelfactory.wheel.read import Wheel
 
 PROGRAMS = Path(__file__).with_name("programs")
+IMPORT_PROGRAM = PROGRAMS / "import_package.py"
 
 # prefixes of the variables that a program gets; dozens of others change what Triton, LLVM and upstream do
 _PASSED_ON = ("PATH", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES", "HIP_", "HSA_", "ROCM_", "ROCR_")

@@ -1,4 +1,7 @@
-"""Turn a raw wheel into the finished wheel, reproducibly: equal members give an equal file."""
+"""Turn a raw wheel into the finished wheel, reproducibly: equal members give an equal file.
+
+METADATA gets the label in its version, and requirements on torch at the minor that the wheel supports.
+"""
 
 from __future__ import annotations
 
@@ -6,20 +9,24 @@ import base64
 import csv
 import hashlib
 import io
+import re
 from collections.abc import Collection, Iterable, Mapping
+from email.parser import HeaderParser
 from pathlib import Path
 from typing import IO
 
+from packaging.requirements import InvalidRequirement, Requirement
 from packaging.tags import parse_tag
+from packaging.utils import canonicalize_name
+from packaging.version import InvalidVersion, Version
 
-from wheelfactory.core.cell import Cell
+from wheelfactory.core.cell import PRODUCTS, Cell
 from wheelfactory.core.errors import InputError
 from wheelfactory.core.files import atomic_path
 from wheelfactory.core.label import Label
-from wheelfactory.wheel.activation.corrections import added_members, corrected_lines, corrected_members
 from wheelfactory.wheel.archive import open_archive
 from wheelfactory.wheel.build_record import BuildRecord
-from wheelfactory.wheel.metadata import change_metadata, label_version, protect_metadata
+from wheelfactory.wheel.corrections import added_members, corrected_lines, corrected_members
 from wheelfactory.wheel.read import BUILD_RECORD_NAME, Wheel
 from wheelfactory.wheel.zip_format import ArchiveWriter
 
@@ -164,3 +171,69 @@ def format_record(rows: Iterable[list[str]]) -> bytes:
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows(rows)
     return text.getvalue().encode("utf-8")
+
+
+NEVER_REQUIRED = frozenset({"triton", "pytorch-triton-rocm", "triton-rocm"})
+"""Requirements that no finished wheel has.
+
+ROCm's torch installs Triton under another name. A requirement on `triton` makes pip overwrite it with the CUDA Triton.
+"""
+
+
+def protect_metadata(metadata: str, label: Label) -> str:
+    """Add the label to the version and replace the requirements that `Label.requirements` has; keep every other line.
+
+    Raises `InputError` if METADATA has an invalid version or requirement.
+    """
+    found = HeaderParser().parsestr(metadata)["Version"]
+    try:
+        version = label_version(Version(str(found)), label)
+    except InvalidVersion as error:
+        raise InputError("damaged METADATA", f"Version: {error}", "build the wheel again") from None
+    # a bare `torch` lets pip replace ROCm's torch by PyPI's CUDA torch; `~=X.Y.0` rejects pre-releases in containers
+    return change_metadata(metadata, version, {"torch", *PRODUCTS, *NEVER_REQUIRED}, label.requirements)
+
+
+def change_metadata(metadata: str, version: str, unused: Collection[str], added: Iterable[str] = ()) -> str:
+    """Replace the version, remove the requirements on the projects `unused`, and add others; keep every other line.
+
+    Raises `InputError` if METADATA has an invalid requirement.
+    """
+    fields, body = _split(metadata)
+    end = "\r\n" if fields[0].endswith("\r\n") else "\n"
+    kept = [field for field in fields if not _requires(field, unused)]
+    kept = [f"Version: {version}{end}" if _parse(field)[0] == "version" else field for field in kept]
+    # behind the other requirements; never after the blank line, where it would be description
+    last = max((i for i, field in enumerate(kept) if _parse(field)[0] == "requires-dist"), default=len(kept) - 1)
+    kept[last + 1 : last + 1] = [f"Requires-Dist: {requirement}{end}" for requirement in added]
+    return "".join(kept) + body
+
+
+def _split(metadata: str) -> tuple[list[str], str]:
+    """Return the fields, and the description with the blank line before it."""
+    end = re.search(r"(?<=\n)\r?\n", metadata)
+    head, body = (metadata[: end.start()], metadata[end.start() :]) if end else (metadata, "")
+    if not head.endswith("\n"):
+        head += "\n"
+    return re.split(r"(?<=\n)(?![ \t])", head), body  # an indented line continues the field before it
+
+
+def label_version(version: Version, label: Label) -> str:
+    """Replace the local version by the label: ``2.8.3+rocm62torch2.5``."""
+    return f"{version.public}+{label}"
+
+
+def _parse(field: str) -> tuple[str, str]:
+    name, _, value = field.partition(":")
+    return name.lower(), value.strip()
+
+
+def _requires(field: str, projects: Collection[str]) -> bool:
+    """Whether a field is a requirement on one of these projects."""
+    name, value = _parse(field)
+    if name != "requires-dist":
+        return False
+    try:
+        return canonicalize_name(Requirement(value).name) in projects
+    except InvalidRequirement as error:
+        raise InputError("damaged METADATA", f"Requires-Dist: {error}", "build the wheel again") from None

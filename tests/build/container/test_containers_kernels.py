@@ -32,7 +32,7 @@ from wheelfactory.matrix.facts import Context
 from wheelfactory.pipeline.build import build_cell
 from wheelfactory.verify.gates import verify
 from wheelfactory.verify.result import Status
-from wheelfactory.wheel.inspect.facts import inspect
+from wheelfactory.wheel.inspection import inspect
 
 pytestmark = pytest.mark.slow
 

@@ -15,7 +15,7 @@ from wheelfactory.gpu.bench.reports import (
     TrainingReport,
     TrainingResult,
 )
-from wheelfactory.gpu.validate.report import Hardware, Software
+from wheelfactory.gpu.validation_report import Hardware, Software
 
 MI300X = Hardware(vendor="amd", device="AMD Instinct MI300X", arch="gfx942")
 SOFTWARE = Software(python="3.12", torch="2.9.1+rocm6.4", hip="6.4", triton="3.5.1")

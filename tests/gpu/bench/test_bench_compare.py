@@ -19,7 +19,7 @@ from wheelfactory.gpu.bench.compare import (
     trend_points,
 )
 from wheelfactory.gpu.bench.reports import TrainingReport
-from wheelfactory.gpu.validate.report import Hardware
+from wheelfactory.gpu.validation_report import Hardware
 
 
 def worse(before: dict[str, Any], now: dict[str, Any], threshold: float = 5.0) -> set[str]:

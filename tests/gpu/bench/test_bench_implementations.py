@@ -18,7 +18,7 @@ from aiter_factory import KERNELS, KERNELS_TEXT, PREVIEW
 from wheel_factory import TRITON
 from wheelfactory.gpu.bench.measure import PROGRAMS
 from wheelfactory.verify import proofs
-from wheelfactory.wheel.activation.corrections import ACTIVATION_MODULE, EXTENSION_MODULE, added_members
+from wheelfactory.wheel.corrections import ACTIVATION_MODULE, EXTENSION_MODULE, added_members
 
 UPSTREAMS_CHOICE = """
 import os

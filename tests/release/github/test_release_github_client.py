@@ -15,13 +15,13 @@ from fake_github import TOKEN, Clock, FakeGitHub
 from fake_github.answering import RESET_S
 from fake_github.repository import OWNER_REPO
 from loopback import Handler, answering
+from wheelfactory.commands.ci.kernels import read_seals
 from wheelfactory.core.errors import FactoryError, InputError, PublishError
 from wheelfactory.core.files import file_sha256
 from wheelfactory.release.github import client as client_module
 from wheelfactory.release.github.client import ApiCall, Client
 from wheelfactory.release.github.releases import Release, Releases
 from wheelfactory.release.github.responses import RetryableError, check_response, find_retry_delay, is_rate_limit
-from wheelfactory.release.github.workflow_runs import read_seals
 from wheelfactory.release.transaction import Asset
 
 NOW = 1000.0

@@ -13,9 +13,9 @@ from command_line import Cli, CommandResult
 from fake_github import FakeGitHub
 from fake_github.contract import example_setting
 from fake_github.repository import OWNER_REPO
+from wheelfactory.commands.ci.settings import ENVIRONMENTS
 from wheelfactory.core.errors import DONE, FAILED
 from wheelfactory.core.files import ROOT
-from wheelfactory.release.github.settings import ENVIRONMENTS
 
 WORKFLOWS, POLICIES = "/actions/workflows", "/environments/github-pages/deployment-branch-policies"
 RUNNERS, VARIABLE = "/actions/runners", "/actions/variables/WHEELFACTORY_RUNNER"

@@ -13,8 +13,7 @@ from elf_factory import packed
 from hip_toolchain import DECLARATIONS, HipToolchain
 from wheelfactory.wheel.elf.image import ElfImage
 from wheelfactory.wheel.elf.offload import Bundle, read_bundles
-from wheelfactory.wheel.elf.read import ElfFile, read_elf
-from wheelfactory.wheel.elf.registration import FATBIN
+from wheelfactory.wheel.elf.read import FATBIN, ElfFile, read_elf
 
 pytestmark = pytest.mark.slow
 

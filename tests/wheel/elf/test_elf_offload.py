@@ -9,9 +9,9 @@ import pytest
 
 from code_object_bytes import KERNELS, bundle, code_object
 from elf_factory import HOST, hip_bundle, packed, shell
+from wheelfactory.wheel.elf.code_object import Target
 from wheelfactory.wheel.elf.image import DamagedElfError
 from wheelfactory.wheel.elf.offload import Bundle, CodeObject, read_bundles
-from wheelfactory.wheel.elf.targets import Target
 
 HIP = "hipv4-amdgcn-amd-amdhsa--"
 FORMS = [(version, method) for version in (1, 2, 3) for method in ("zlib", "zstd")]

@@ -1,4 +1,4 @@
-"""`wheelfactory ci batch`."""
+"""`wheelfactory ci batch`, and `ci baseline`, which builds the reference wheels that a batch is compared with."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+from wheelfactory.build.products import make_plain_wheel, pin_product, pin_release
 from wheelfactory.commands.executor_options import (
     add_executor,
     has_compiled_cell,
@@ -25,8 +26,9 @@ from wheelfactory.commands.options import (
     read_context,
     require_cell,
 )
-from wheelfactory.core.cell import PRODUCTS, split_names
+from wheelfactory.core.cell import PRODUCTS, Cell, products_beside, split_names
 from wheelfactory.core.errors import DONE, FAILED, RUN_AGAIN, InputError, RunAgainError
+from wheelfactory.core.progress import log_to_stderr
 from wheelfactory.core.published import MANIFEST_NAME
 from wheelfactory.kernels.setup_env import CompileScope
 from wheelfactory.matrix.expand import expand
@@ -104,3 +106,21 @@ def _check_arguments(options: argparse.Namespace, environ: Environ) -> str:
     if rebuild not in ("one", "all"):
         raise InputError(f"{REBUILD_VARIABLE} is neither one nor all", rebuild, "set it to all, or unset it")
     return rebuild
+
+
+def add_baseline(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `ci baseline`."""
+    parser.add_argument("cells", help="build for these cells and products, separated by spaces, as for `ci batch`")
+    add_shared(parser, "--matrix FILE", "--cache DIR")
+
+
+def execute_baseline(options: argparse.Namespace, environ: Environ) -> int:
+    """Build the reference wheels that wheels of these cells are compared with, into the cache."""
+    context = read_context(options, environ)
+    cells = [Cell.parse(name) for name in split_names(options.cells) if name not in PRODUCTS]
+    with log_to_stderr():
+        for name in products_beside(cells):
+            make_plain_wheel(pin_product(name, context), context.cache)
+        for version in sorted({cell.flash_attn for cell in cells}):
+            make_plain_wheel(pin_release(version, context), context.cache)
+    return DONE

@@ -17,7 +17,7 @@ from wheelfactory.gpu.bench.reports import (
     TrainingReport,
     spread,
 )
-from wheelfactory.gpu.validate.report import Hardware, Software
+from wheelfactory.gpu.validation_report import Hardware, Software
 
 DISPLAY_NAMES = {"ck": "FA2 (ck)", "triton": "FA3 (triton)"}
 """Names shown for the implementations of a training; others are shown as they are."""

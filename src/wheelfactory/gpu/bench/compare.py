@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from wheelfactory.core.errors import InputError
 from wheelfactory.core.models import FrozenModel
 from wheelfactory.gpu.bench.reports import TrainingConfig, TrainingReport, TrainingResult
-from wheelfactory.gpu.validate.report import Hardware
+from wheelfactory.gpu.validation_report import Hardware
 
 LOWER_IS_BETTER = {"median_step_ms": True, "tokens_per_s": False, "peak_mib": True}
 """The figures that are compared, and whether lower is better."""

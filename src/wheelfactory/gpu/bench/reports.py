@@ -12,7 +12,7 @@ from pydantic import AwareDatetime, FiniteFloat
 from wheelfactory.core.errors import InputError
 from wheelfactory.core.files import read_file
 from wheelfactory.core.models import FrozenModel, parse_model
-from wheelfactory.gpu.validate.report import Hardware, Software
+from wheelfactory.gpu.validation_report import Hardware, Software
 
 Dtype: TypeAlias = Literal["float16", "bfloat16", "float32"]
 

@@ -1,8 +1,10 @@
-"""Call the public attention functions of a package as a case says."""
+"""Call the public functions of flash-attn with the inputs of a case, and count the calls that reach its backend."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from itertools import accumulate
 from typing import Any
@@ -16,6 +18,31 @@ from attention_reference import (  # type: ignore[import-not-found]
     alibi_slopes,
     rotary_table,
 )
+
+
+def find_backend(interface: Any) -> Any:
+    """Return the backend of the module flash_attn.flash_attn_interface. Its name is flash_attn_cuda up to 2.6.3."""
+    return getattr(interface, "flash_attn_gpu", None) or interface.flash_attn_cuda
+
+
+@contextmanager
+def counting_calls(module: Any, functions: Iterable[str]) -> Iterator[Counter[str]]:
+    """Count the calls of functions of a module during the block, by the defining module: `flash_attn_2_cuda.fwd`."""
+    calls: Counter[str] = Counter()
+    originals = {name: getattr(module, name) for name in functions}
+    for name, function in originals.items():
+
+        def counted(*arguments: Any, _function: Any = function, _name: str = name, **options: Any) -> Any:
+            calls[f"{_function.__module__}.{_name}"] += 1
+            return _function(*arguments, **options)
+
+        setattr(module, name, counted)
+    try:
+        yield calls
+    finally:
+        for name, function in originals.items():
+            setattr(module, name, function)
+
 
 GUARD = 1024
 """Elements before and after a tensor: more than the rows that a case appends after the end of a cache."""

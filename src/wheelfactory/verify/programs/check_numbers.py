@@ -31,6 +31,8 @@ import torch
 sys.path.append(str(Path(__file__).resolve().parent))  # isolated mode leaves out the folder of the program
 
 from attention_calls import (  # type: ignore[import-not-found]
+    counting_calls,
+    find_backend,
     guarded,
     public_function,
     require_guards,
@@ -43,8 +45,7 @@ from attention_reference import (  # type: ignore[import-not-found]
     by_sequence,
     rounding_to,
 )
-from backend_calls import counting_calls, find_backend  # type: ignore[import-not-found]
-from non_amd_gpu import drop_amd_launch_options  # type: ignore[import-not-found]
+from without_amd_gpu import drop_amd_launch_options  # type: ignore[import-not-found]
 
 BACKEND_FUNCTIONS = ("fwd", "bwd", "varlen_fwd", "varlen_bwd", "fwd_kvcache")
 """The functions of a backend that flash_attn calls."""

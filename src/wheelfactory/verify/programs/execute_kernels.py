@@ -28,7 +28,7 @@ sys.path.append(str(Path(__file__).resolve().parent))  # isolated mode leaves ou
 sys.path.append(str(Path(__file__).resolve().parents[3]))  # the emulator needs nothing else of this package
 
 from check_numbers import accept_cpu_tensors, report_case, run_cases  # type: ignore[import-not-found]
-from stand_in_gpu import stand_in_gpu  # type: ignore[import-not-found]
+from without_amd_gpu import stand_in_gpu  # type: ignore[import-not-found]
 
 from wheelfactory.emulator.findings import NotRunError
 from wheelfactory.emulator.triton_driver import EmulatorDriver, Launch

@@ -17,7 +17,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
-from wheelfactory.wheel.elf.scope import SYSTEM_FOLDERS, load_scope
+from wheelfactory.wheel.elf.dynamic import SYSTEM_FOLDERS, load_scope
 
 sys.path.pop(0)  # if this package is installed, a torch for another Python may be next to it
 

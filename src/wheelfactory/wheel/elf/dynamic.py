@@ -1,12 +1,17 @@
-"""Read the dynamic table of an ELF file as the loader does: by segments and addresses, not by sections."""
+"""Read the dynamic table of an ELF file as the loader does, and the symbols that it finds in all needed libraries.
+
+By segments and addresses, not by sections. It also runs inside the image of a cell, next to the libraries.
+"""
 
 from __future__ import annotations
 
+import mmap
 import re
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import repeat
+from pathlib import Path
 
 from packaging.version import Version
 
@@ -193,3 +198,50 @@ def _needed_versions(
             raise DamagedElfError("more needed versions than a symbol can name")
         at += step
         left -= 1
+
+
+SYSTEM_FOLDERS = (
+    "/lib/x86_64-linux-gnu",
+    "/usr/lib/x86_64-linux-gnu",
+    "/lib64",
+    "/usr/lib64",
+    "/lib/aarch64-linux-gnu",
+)
+"""Where Debian and Red Hat keep shared libraries."""
+
+
+@dataclass(frozen=True)
+class Scope:
+    """The defined symbols, and the libraries that are missing."""
+
+    defined: frozenset[str]
+    missing: tuple[str, ...]
+
+
+def load_scope(needed: Sequence[str], interpreter: Path, folders: Sequence[Path]) -> Scope:
+    """Search the folders for the `needed` libraries and, transitively, for the libraries that those need.
+
+    Raises `DamagedElfError` if a library is damaged.
+    """
+    seen, missing = set[str](), set[str]()
+    dynamic = _read_dynamic_table(interpreter)
+    defined = set(dynamic.defined)  # with a static libpython, the interpreter itself defines Py*
+    waiting = [*needed, *dynamic.needed]
+    while waiting:
+        name = waiting.pop()
+        if name in seen:
+            continue
+        seen.add(name)
+        path = next((folder / name for folder in folders if (folder / name).is_file()), None)
+        if path is None:
+            missing.add(name)
+            continue
+        dynamic = _read_dynamic_table(path)
+        defined |= dynamic.defined
+        waiting += dynamic.needed
+    return Scope(frozenset(defined), tuple(sorted(missing)))
+
+
+def _read_dynamic_table(path: Path) -> Dynamic:
+    with path.open("rb") as file:
+        return read_dynamic(ElfImage(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)))

@@ -16,9 +16,8 @@ from dataclasses import dataclass
 
 import zstandard
 
-from wheelfactory.wheel.elf.code_object import read_kernel_names
+from wheelfactory.wheel.elf.code_object import Target, read_kernel_names
 from wheelfactory.wheel.elf.image import DamagedElfError
-from wheelfactory.wheel.elf.targets import Target
 
 PLAIN_MAGIC = b"__CLANG_OFFLOAD_BUNDLE__"
 COMPRESSED_MAGIC = b"CCOB"

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import struct
 
+from wheelfactory.wheel.elf.code_object import Target
 from wheelfactory.wheel.elf.image import DamagedElfError
 from wheelfactory.wheel.elf.offload import NOT_ZERO, Bundle, CodeObject
-from wheelfactory.wheel.elf.targets import Target
 
 PACKAGE_MAGIC = b"\x10\xff\x10\xad"
 

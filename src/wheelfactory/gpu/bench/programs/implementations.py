@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from backend_calls import counting_calls, find_backend  # type: ignore[import-not-found]  # of verify/programs
+from attention_calls import counting_calls, find_backend  # type: ignore[import-not-found]  # of verify/programs
 from call_options import CallOptions, NotRunError, Tensor  # type: ignore[import-not-found]  # beside this program
 from torch_attention import (  # type: ignore[import-not-found]  # likewise
     flex,
@@ -203,7 +203,7 @@ def run_program(
     """
     config, dropped, report = json.loads(sizes), None, dict[str, Any]()
     if config["foreign_gpu"] and name == "flash-attn":
-        dropped = import_module("non_amd_gpu").drop_amd_launch_options()
+        dropped = import_module("without_amd_gpu").drop_amd_launch_options()
 
     def tell(found: dict[str, Any]) -> None:
         report.update(found, dropped=None if dropped is None else sorted(dropped))

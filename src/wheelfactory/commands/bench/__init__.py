@@ -1,1 +1,0 @@
-"""`wheelfactory bench`: the benchmarks, and `bench trend`, which compares their reports."""

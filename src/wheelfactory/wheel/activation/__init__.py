@@ -1,1 +1,0 @@
-"""The module that the factory adds to every Triton wheel."""

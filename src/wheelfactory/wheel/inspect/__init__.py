@@ -1,1 +1,0 @@
-"""Inspect a wheel, a library or an installed distribution of any project."""
