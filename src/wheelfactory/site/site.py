@@ -12,11 +12,10 @@ from typing import Any
 
 from wheelfactory.matrix.facts import Matrix
 from wheelfactory.release.manifest import WheelRow
-from wheelfactory.site.doctor_facts import doctor_facts
+from wheelfactory.site.doctor_file import build_single_file, doctor_facts
 from wheelfactory.site.index import render_index
 from wheelfactory.site.packages import packages_html, packages_page
 from wheelfactory.site.search_data import search_data
-from wheelfactory.site.single_file import build_single_file
 
 _PAGE = Path(__file__).parent / "page"
 _SUFFIXES = (".css", ".html", ".js")
