@@ -51,8 +51,9 @@ from wheelfactory.kernels.estimate import REMOTE_S
 from wheelfactory.kernels.set_estimates import source_reader
 from wheelfactory.kernels.source_list import SourceList
 from wheelfactory.matrix.load import load_matrix
-from wheelfactory_remote.fill import fill_store, find_missing_kernels
-from wheelfactory_remote.settings import parse_remote
+from wheelfactory_remote.cluster import fill_store
+from wheelfactory_remote.kernels import find_missing_kernels
+from wheelfactory_remote.server import parse_remote
 
 RELEASE, TARGETS, SEED = "2.8.3", ("gfx942",), 22
 COMMENT, PLATFORM = "clang version 19.0.0", "2" * 64

@@ -35,9 +35,9 @@ from wheelfactory.core.files import MATRIX
 from wheelfactory.core.process import capture
 from wheelfactory.kernels.compiler.commands import PLACEHOLDER, CompileCommands, Shortcuts
 from wheelfactory.kernels.compiler.costs import Ledger, parse_kernel_kind, seed_cost
-from wheelfactory.kernels.compiler.fat_binary import embed, read_bundler
 from wheelfactory.kernels.compiler.hipcc import read_compiler
 from wheelfactory.kernels.compiler.key import CompileInputs, Edge
+from wheelfactory.kernels.compiler.objects import embed, read_bundler
 from wheelfactory.kernels.compiler.schedule import Compile, EndedCompile, run_compiles
 from wheelfactory.kernels.compiler.targets import HOST, split_targets, whole_targets
 from wheelfactory.kernels.generator_commands import parse_generator_commands

@@ -31,8 +31,7 @@ from wheelfactory.kernels.compiler.costs import (
 )
 from wheelfactory.kernels.compiler.targets import HOST
 from wheelfactory.kernels.estimate import CostModel, Runners, Sharding, estimate_set, wall_time
-from wheelfactory.kernels.kernel_set import KernelSet, group_kernel_sets
-from wheelfactory.kernels.proof import predict_cpu_s
+from wheelfactory.kernels.kernel_set import KernelSet, group_kernel_sets, predict_cpu_s
 from wheelfactory.kernels.source_list import SourceList, list_sources
 from wheelfactory.matrix.expand import expand
 from wheelfactory.matrix.facts import Matrix
@@ -98,7 +97,7 @@ def print_work(sets: Sequence[KernelSet], known: Mapping[str, SourceList]) -> No
     print_row("all", "", [len(all_cells), *(sum(column) for column in zip(*(row[1:] for row in rows), strict=True))])
 
 
-def print_steps(matrix: Matrix, sets: Sequence[KernelSet], known: Mapping[str, SourceList], cache: Path) -> None:
+def print_steps(sets: Sequence[KernelSet], known: Mapping[str, SourceList]) -> None:
     """Print the CPU hours of all sets as each step was added, with the costs of today."""
     archs, hosts = defaultdict[Cell, list[str]](list), dict[Cell, str]()
     for item in sets:
@@ -108,7 +107,7 @@ def print_steps(matrix: Matrix, sets: Sequence[KernelSet], known: Mapping[str, S
             else:
                 archs[cell] += item.targets
     cells = [cell for cell in hosts if cell.flash_attn in known]
-    full = {version: list_full_sources(matrix, version, cache) for version in known}
+    full = {version: (*listed.sources, *listed.left_out) for version, listed in known.items()}
     trimmed = {version: listed.sources for version, listed in known.items()}
 
     def hours(keyed: Iterable[tuple[object, Cell]], sources: Mapping[str, Sequence[str]]) -> float:
@@ -133,13 +132,6 @@ def print_steps(matrix: Matrix, sets: Sequence[KernelSet], known: Mapping[str, S
     print("|---|--:|")
     for name, value in rows.items():
         print(f"| {name} | {value:,.0f} |")
-
-
-def list_full_sources(matrix: Matrix, version: str, cache: Path) -> Sequence[str]:
-    """The sources of a release without its filters."""
-    release = matrix.flash_attn[version]
-    ck = release.ck.model_copy(update={"trim": None}) if release.ck else None
-    return list_sources(version, release.model_copy(update={"ck": ck}), cache, os.environ).sources
 
 
 def print_row(releases: str, target: str, row: Sequence[float]) -> None:
@@ -198,7 +190,7 @@ def main() -> None:
     print("Compile work of the CK cells of matrix.yaml:\n")
     print_work(sets, known)
     print("\nThe same after each step, with the same costs:\n")
-    print_steps(matrix, sets, known, cache)
+    print_steps(sets, known)
     print(f"\nLargest shard over the mean, flash-attn {RELEASE}, {' '.join(TARGETS)}:\n")
     print_balance(known[RELEASE].sources)
     print(f"\nWall time, flash-attn {RELEASE}, {' '.join(TARGETS)}:\n")

@@ -16,7 +16,7 @@ import zstandard
 from code_object_bytes import code_object
 from wheelfactory.emulator.ck_calls import CallReport
 from wheelfactory.kernels.compiler.store import ObjectRecord, SetKey, Store
-from wheelfactory.kernels.proof import Proof
+from wheelfactory.kernels.kernel_set import Proof
 
 PARTS: Mapping[str, Any] = {
     "compiler": {"version": "HIP 6.4", "sha256": "ab" * 32},

@@ -24,8 +24,8 @@ from wheelfactory.core.cell import Backend, Cell
 from wheelfactory.core.files import MATRIX
 from wheelfactory.core.host import Host
 from wheelfactory.kernels.archive import pack_archive
-from wheelfactory.kernels.compiler.fat_binary import embed
 from wheelfactory.kernels.compiler.hipcc import kernel_name
+from wheelfactory.kernels.compiler.objects import embed
 from wheelfactory.kernels.compiler.store import SetKey, Store
 from wheelfactory.kernels.compiler.targets import HOST
 from wheelfactory.kernels.kernel_set import sets_of_cell

@@ -14,18 +14,24 @@ from xdist.scheduler import LoadScopeScheduling
 FIRST = (
     "tests/build/container/",
     "tests/kernels/test_kernels_full_size.py",
-    "tests/verify/test_verify_emulation.py",
     "tests/workflows/test_build_workflow.py",
-    "tests/kernels/test_kernels_preview.py",
-    "tests/wheel/test_wheel_activation_checked.py",
+    "tests/verify/test_verify_emulation.py",
     "tests/kernels/test_kernels_real_compiler.py",
-    "tests/pipeline/test_pipeline_run.py",
-    "tests/emulator/test_emulator_triton.py",
+    "tests/kernels/test_kernels_preview.py",
+    "tests/benchmarks/",
     "tests/kernels/test_kernels_cells.py",
+    "tests/kernels/test_kernels_prove_real.py",
+    "tests/docs/test_docs_executed.py",
     "tests/gpu/test_gpu_tiny_models.py",
+    "tests/pipeline/test_pipeline_run.py",
+    "tests/wheel/test_wheel_activation_checked.py",
+    "tests/test_requirements.py",
     "tests/remote_execution/test_remote_real_cluster.py",
+    "tests/emulator/test_emulator_triton.py",
+    "tests/build/test_build_fallback.py",
+    "tests/scripts/filter_proof/",
 )
-"""The longest files, which take minutes: started first, so that none is still running after all others."""
+"""The longest files, the longest first, so that no process still runs one after all others have ended."""
 
 
 class SlowFilesFirst(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types

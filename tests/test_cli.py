@@ -347,6 +347,7 @@ def test_publish_removes_scratch_of_a_killed_run(cli: Cli, release: Path) -> Non
     assert not left.parent.exists()
 
 
+@pytest.mark.slow
 def test_publish_refuses_a_wheel_that_a_gate_refuses(cli: Cli, tmp_path: Path) -> None:
     wheel = flash_attn_wheel(tmp_path, CK_CELL)  # compiled, and its record does not say on which glibc
     shown = cli("publish", "new", wheel, "--matrix", MATRIX)
@@ -356,6 +357,7 @@ def test_publish_refuses_a_wheel_that_a_gate_refuses(cli: Cli, tmp_path: Path) -
     assert not (tmp_path / "new").exists()
 
 
+@pytest.mark.slow
 def test_verify_shows_each_gate_and_each_finding(cli: Cli, tmp_path: Path) -> None:
     wheel = stub_wheel(tmp_path, "einops", "0.8.2")
     shown = cli("verify", wheel)
@@ -367,6 +369,7 @@ def test_verify_shows_each_gate_and_each_finding(cli: Cli, tmp_path: Path) -> No
     assert finding.strip().startswith(f"{wheel.name}: expected a build record, found none (run `wheelfactory build`")
 
 
+@pytest.mark.slow
 def test_verify_of_several_wheels_or_of_a_release_does_not_stop_at_a_bad_one(
     cli: Cli, release: Path, tmp_path: Path
 ) -> None:

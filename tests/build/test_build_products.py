@@ -90,6 +90,7 @@ def built(dependency: Dependency, cache: Path, tmp_path_factory: pytest.TempPath
     return build(dependency, cache, tmp_path_factory.mktemp("built"))
 
 
+@pytest.mark.slow
 def test_the_wheel_serves_every_platform_and_asks_for_nothing_that_no_index_has(built: Path) -> None:
     wheel = Wheel.open(built)
 
@@ -100,6 +101,7 @@ def test_the_wheel_serves_every_platform_and_asks_for_nothing_that_no_index_has(
     assert b"Root-Is-Purelib: true\nTag: py3-none-any\n" in members[f"{wheel.dist_info}/WHEEL"]
 
 
+@pytest.mark.slow
 def test_two_builds_of_one_commit_give_the_same_bytes(
     built: Path, dependency: Dependency, cache: Path, tmp_path: Path
 ) -> None:
@@ -111,6 +113,7 @@ def test_two_builds_of_one_commit_give_the_same_bytes(
     assert file_sha256(again) == file_sha256(built)
 
 
+@pytest.mark.slow
 def test_another_name_than_the_pinned_one_is_an_error(dependency: Dependency, cache: Path, tmp_path: Path) -> None:
     other = dependency.model_copy(update={"wheel": "amd_aiter-0.0.1-py3-none-any.whl"})
     own = make_machine(tmp_path / "own", cache, {}).cache
@@ -119,6 +122,7 @@ def test_another_name_than_the_pinned_one_is_an_error(dependency: Dependency, ca
         build_wheel(pin_product(AITER_NAME, aiter_machine(own, other, os.environ)), tmp_path, own)
 
 
+@pytest.mark.slow
 def test_a_matrix_without_it_cannot_verify_it(built: Path, given: Context) -> None:
     without: Context = replace(given, matrix=given.matrix.model_copy(update={"dependencies": {}}))
 
@@ -153,6 +157,7 @@ def failed(results: tuple[GateResult, ...]) -> dict[str, str]:
     return {result.gate: str(result.findings[0]) for result in results if result.status is Status.FAILED}
 
 
+@pytest.mark.slow
 def test_it_passes_the_gates_of_every_wheel(built: Path, given: Context) -> None:
     results = verify(built, context=given)
 
@@ -160,6 +165,7 @@ def test_it_passes_the_gates_of_every_wheel(built: Path, given: Context) -> None
     assert {result.status for result in results} == {Status.PASSED}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "change",
     [

@@ -322,6 +322,7 @@ def test_a_batch_that_cannot_run_is_refused(
     assert [path.name for path in Path().iterdir() if path.name != "cache"] == []
 
 
+@pytest.mark.slow
 def test_a_batch_prints_whether_any_cell_passed_and_fails_if_one_did_not(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

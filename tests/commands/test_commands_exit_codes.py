@@ -31,6 +31,8 @@ ROWS = (
     ("doctor --python {empty}/python {release}", 2, "error: cannot examine this Python"),
     ("doctor --backend none", 2, "error: bad arguments"),
 )
+INSTALLS = "verify --quick"
+"""It imports the wheel, where a real torch is."""
 
 
 @pytest.fixture
@@ -40,7 +42,10 @@ def release(tmp_path: Path) -> Path:
     return folder
 
 
-@pytest.mark.parametrize(("command", "code", "printed"), ROWS, ids=[row[0] for row in ROWS])
+@pytest.mark.parametrize(
+    ("command", "code", "printed"),
+    [pytest.param(*row, id=row[0], marks=[pytest.mark.slow] * row[0].startswith(INSTALLS)) for row in ROWS],
+)
 def test_a_command_that_prints_a_problem_ends_with_the_code_of_its_help(
     command: str, code: int, printed: str, release: Path, tmp_path: Path, cli: Cli
 ) -> None:

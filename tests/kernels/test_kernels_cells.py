@@ -22,7 +22,7 @@ from small_release import SMALL_SET as SET
 from wheel_factory import read_zip, tamper
 from wheelfactory.core.errors import BUILD_FAILED, RUN_AGAIN
 from wheelfactory.kernels.archive import find_archives, read_archive_manifest
-from wheelfactory.kernels.proof import proof_path
+from wheelfactory.kernels.kernel_set import proof_path
 from wheelfactory.kernels.source_list import SourceList, write_source_list
 from wheelfactory.matrix.load import load_matrix
 from wheelfactory.wheel.build_record import read_build_record

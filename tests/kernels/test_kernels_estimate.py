@@ -25,8 +25,7 @@ from wheelfactory.kernels.estimate import (
     min_shard_count,
     wall_time,
 )
-from wheelfactory.kernels.kernel_set import KernelSet
-from wheelfactory.kernels.proof import CALL_CPU_S
+from wheelfactory.kernels.kernel_set import CALL_CPU_S, KernelSet
 from wheelfactory.kernels.set_estimates import estimate_sets, render_estimate, total_cpu_hours
 from wheelfactory.kernels.source_list import SourceList
 

@@ -15,7 +15,7 @@ from wheelfactory.emulator.ck_calls import NOT_FINITE, CallReport, Difference
 from wheelfactory.emulator.ck_names import SPLITS, suggest_calls
 from wheelfactory.kernels import prove
 from wheelfactory.kernels.compiler.record_calls import NOT_MODELLED, Job, Recording, choose_apis, read_fields, record
-from wheelfactory.kernels.proof import sample_sources
+from wheelfactory.kernels.kernel_set import sample_sources
 from wheelfactory.kernels.prove import choose_calls
 
 FORWARD = "fmha_fwd_d32_bf16_batch_b128x64x16_qr_async_vr_psskddv_nlogits_alibi_mask_lse_dropout_nskip_nsquant"

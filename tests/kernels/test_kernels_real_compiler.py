@@ -24,8 +24,8 @@ from wheelfactory.core.cell import Cell
 from wheelfactory.core.errors import BuildError
 from wheelfactory.core.files import file_sha256
 from wheelfactory.core.label import Label
-from wheelfactory.kernels.compiler.limits import read_device_code, require_object
 from wheelfactory.kernels.compiler.ninja import NOT_LINKED
+from wheelfactory.kernels.compiler.objects import read_device_code, require_object
 from wheelfactory.kernels.compiler.request import READY_TO_LINK, SHARD_DONE
 from wheelfactory.kernels.compiler.store import Store
 from wheelfactory.kernels.compiler.targets import HOST

@@ -117,6 +117,7 @@ def metadata(project: FallbackProject, **changes: Any) -> str:
 # -- built
 
 
+@pytest.mark.slow
 def test_build_prints_only_the_path_of_the_wheel(cli: Cli, cache: Path, project: FallbackProject) -> None:
     shown = cli("build", NAME, "--cache", cache, "--dest", "dist")
     assert (shown.code, shown.out) == (0, f"{Path.cwd()}/dist/{project.filename}\n")
@@ -143,12 +144,14 @@ def test_two_builds_of_the_same_sources_give_the_same_bytes(
     assert file_sha256(again) == file_sha256(wheel)
 
 
+@pytest.mark.slow
 def test_the_wheel_contains_exactly_the_files_of_the_package(wheel: Path, project: FallbackProject) -> None:
     contained = {name: data for name, data in read_zip(wheel).items() if ".dist-info/" not in name}
     assert contained == project.members
     assert "flash_attention_amd/py.typed" in contained
 
 
+@pytest.mark.slow
 def test_a_build_is_cached_until_a_source_changes(
     checkout: Path, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -187,6 +190,7 @@ def test_a_project_file_without_static_metadata_is_an_error_that_names_it(checko
 # -- verified
 
 
+@pytest.mark.slow
 def test_every_required_gate_passes(cli: Cli, wheel: Path, cache: Path) -> None:
     shown = cli("verify", wheel, "--cache", cache, "--json")
     assert shown.code == 0, shown.out
@@ -262,6 +266,7 @@ def test_code_of_a_refused_wheel_never_runs(given: Context, project: FallbackPro
         as_addition(path, (imported, computed))
 
 
+@pytest.mark.slow
 def test_verify_of_a_release_directory_includes_it_and_skips_another_version(
     cli: Cli, checkout: Path, wheel: Path, cache: Path
 ) -> None:
@@ -307,6 +312,7 @@ def test_publish_refuses_wrong_numbers(cli: Cli, checkout: Path, cache: Path) ->
     assert not Path("release/manifest.jsonl").exists()
 
 
+@pytest.mark.slow
 def test_a_cached_proof_is_used_only_while_it_passes(
     wheel: Path, given: Context, project: FallbackProject, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -342,6 +348,7 @@ def job_release(project: FallbackProject, tmp_path: Path) -> Path:
     return tmp_path / "job_release"
 
 
+@pytest.mark.slow
 def test_the_wheel_named_flash_attn_passes_its_gates_and_is_in_an_index_of_its_own(cache: Path, tmp_path: Path) -> None:
     machine = small_machine(cache, os.environ)
     made = build_wheel(pin_product(FLASH_ATTN_FALLBACK, machine), tmp_path, cache)

@@ -13,8 +13,9 @@ from wheelfactory.core.strict import read_lines
 from wheelfactory.kernels.compiler.costs import Ledger
 from wheelfactory.kernels.compiler.store import ObjectRecord, Store
 from wheelfactory.kernels.compiler.survey import Survey
-from wheelfactory_remote.fill import fill_store, find_missing_kernels
-from wheelfactory_remote.settings import parse_remote
+from wheelfactory_remote.cluster import fill_store
+from wheelfactory_remote.kernels import find_missing_kernels
+from wheelfactory_remote.server import parse_remote
 
 
 @pytest.fixture

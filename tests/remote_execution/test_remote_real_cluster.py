@@ -33,8 +33,9 @@ from wheelfactory.kernels.compiler.request import REQUEST_VARIABLE, CompileReque
 from wheelfactory.kernels.compiler.store import Store
 from wheelfactory.kernels.compiler.survey import Survey
 from wheelfactory.matrix.load import load_matrix
-from wheelfactory_remote.fill import fill_store, find_missing_kernels
-from wheelfactory_remote.settings import parse_remote
+from wheelfactory_remote.cluster import fill_store
+from wheelfactory_remote.kernels import find_missing_kernels
+from wheelfactory_remote.server import parse_remote
 
 pytestmark = [
     pytest.mark.slow,

@@ -40,7 +40,7 @@ class Action:
 
 
 def _checkout(use: ActionUse) -> dict[str, str]:
-    copy_tree(use.tree, use.workspace)
+    copy_tree(use.tree, use.workspace, "src/")
     return {}
 
 

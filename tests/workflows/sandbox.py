@@ -131,18 +131,22 @@ def _isolate_network(root: Path) -> list[str]:
     return [str(shutil.which("unshare")), "--net", "--", sys.executable, "-ISB", str(root / "loopback.py")]
 
 
-def copy_tree(tree: Path, folder: Path) -> None:
+def copy_tree(tree: Path, folder: Path, *linked: str) -> None:
     """Copy the tracked and unignored files of `tree`, and create the .venv that ./factory would create.
 
-    With the bytecode of the factory: otherwise each job compiles it again.
+    With the bytecode of the factory: otherwise each job compiles it again. Files below `linked`, which no job writes,
+    are linked.
     """
     # ./factory would install its packages from the network; this .venv sees `src` of the copy, then the test packages
     command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     listed = subprocess.run(command, cwd=tree, capture_output=True, text=True, check=True).stdout.split("\0")
     bytecode = [str(path.relative_to(tree)) for path in (tree / "src").rglob("*.pyc")]
     names = [name for name in (*listed, *bytecode) if (tree / name).is_file()]
-    # one process, which is faster than Python; with times, as bytecode is valid for a time of its source
-    subprocess.run(["cp", "--parents", "--preserve=mode,timestamps", "--", *names, folder], cwd=tree, check=True)
+    links = [name for name in names if name.startswith(linked)]
+    # faster than Python; with times, as bytecode is valid for a time of its source
+    for option, some in (("--link", links), ("--preserve=mode,timestamps", sorted({*names} - {*links}))):
+        if some:
+            subprocess.run(["cp", "--parents", option, "--", *some, folder], cwd=tree, check=True)
     if (folder / "factory").exists():
         _make_venv(folder)
 

@@ -27,7 +27,7 @@ VERSIONS = {
     "rocm-version": "7.2",
 }
 CK, TRITON = "fa2.8.3-rocm7.2-torch2.13.0-cp312-ck", "fa2.8.3-rocm7.2-torch2.13.0-py3-triton"
-BUILDS = ("release/plain", "release/cells/build", "release/cells/verify")
+BUILDS = ("release/plain", "release/cells/build", "release/cells/verify", "release/pages/site", "release/pages/deploy")
 BODY = "### torch\n\n2.13.0\n\n### ROCm\n\n7.2\n\n### Backend\n\ntriton\n"
 
 

@@ -210,7 +210,8 @@ def open_wheel_environment(cache_dir: Path, base: Base, *wheels: Path) -> Iterat
     """
     with scratch_dir(cache_dir) as scratch:
         environment = make_layered_environment(scratch / "env", base.python, base.version, base.layers)
-        pip_install(environment, "--no-deps", "--no-index", *wheels)
+        # a program or two import a part of it, and no other run finds the bytecode
+        pip_install(environment, "--no-deps", "--no-index", "--no-compile", *wheels)
         yield environment
 
 

@@ -71,7 +71,7 @@ def read_cluster(options: argparse.Namespace, environ: Mapping[str, str]) -> Clu
         return None
     try:  # a distribution of its own, packages/remote_execution
         from wheelfactory_remote.cluster import RemoteCluster
-        from wheelfactory_remote.settings import parse_remote
+        from wheelfactory_remote.server import parse_remote
     except ModuleNotFoundError as error:
         hint = "in a checkout of wheelfactory: pip install packages/remote_execution"
         raise InputError("no client of the Remote Execution API", str(error), hint) from None

@@ -30,9 +30,9 @@ from wheelfactory.kernels.archive_format import (
     parse_archive_manifest,
     write_member,
 )
-from wheelfactory.kernels.compiler.limits import require_object
+from wheelfactory.kernels.compiler.objects import require_object
 from wheelfactory.kernels.compiler.store import ObjectRecord, Store
-from wheelfactory.kernels.proof import Proof
+from wheelfactory.kernels.kernel_set import Proof
 from wheelfactory.wheel.elf.image import DamagedElfError
 
 MANIFEST_NAME = "manifest.json"

@@ -22,7 +22,7 @@ from wheelfactory.core.errors import BuildError, InputError
 from wheelfactory.core.strict import parse_record
 from wheelfactory.kernels.compiler.costs import Shard
 from wheelfactory.kernels.compiler.store import ObjectRecord, SetKey
-from wheelfactory.kernels.proof import Proof
+from wheelfactory.kernels.kernel_set import Proof
 
 # the size field of a tar header has 11 octal digits
 _MAX_OBJECT_BYTES = (1 << 33) - 1

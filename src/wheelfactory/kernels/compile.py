@@ -22,8 +22,7 @@ from wheelfactory.kernels.compiler.costs import Shard
 from wheelfactory.kernels.compiler.key import diff_key_parts
 from wheelfactory.kernels.compiler.request import CompileResult
 from wheelfactory.kernels.compiler.store import SetKey, Store
-from wheelfactory.kernels.kernel_set import KernelSet
-from wheelfactory.kernels.proof import proof_path, read_proof
+from wheelfactory.kernels.kernel_set import KernelSet, proof_path, read_proof
 from wheelfactory.kernels.setup_env import CompileScope, read_interrupted_result, run_compile, store_folder
 from wheelfactory.matrix.facts import Context
 

@@ -19,10 +19,10 @@ from wheelfactory.kernels.compiler.costs import (
     predict_cost,
     shard_costs,
 )
-from wheelfactory.kernels.compiler.limits import MAX_ARGUMENT_BYTES, link_argument_bytes
+from wheelfactory.kernels.compiler.request import MAX_ARGUMENT_BYTES, link_argument_bytes
 from wheelfactory.kernels.compiler.schedule import jobs_after_kill
 from wheelfactory.kernels.compiler.targets import is_empty
-from wheelfactory.kernels.proof import predict_cpu_s
+from wheelfactory.kernels.kernel_set import predict_cpu_s
 from wheelfactory.kernels.source_list import SourceList
 from wheelfactory.matrix.forms import ASSET_BYTES
 

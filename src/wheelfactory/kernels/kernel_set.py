@@ -1,15 +1,24 @@
-"""Kernel sets: groups of cells that share the same compiled CK kernels, and the names of these sets."""
+"""Kernel sets: cells that share compiled CK kernels, the names of these sets, and the proof that kernels of one ran.
+
+The proof says which kernels were executed on an emulator, in which calls, and what was wrong.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from wheelfactory.core.cell import Backend, Cell
 from wheelfactory.core.errors import InputError
-from wheelfactory.kernels.compiler.targets import HOST
+from wheelfactory.core.files import read_file
+from wheelfactory.core.strict import parse_record
+from wheelfactory.emulator.ck_calls import CallReport
+from wheelfactory.emulator.ck_names import suggest_calls
+from wheelfactory.kernels.compiler.store import SetKey
+from wheelfactory.kernels.compiler.targets import HOST, parse_kernel_name
 from wheelfactory.matrix.facts import Matrix
 from wheelfactory.matrix.origins import rocm_release, same_compiler_images
 
@@ -119,3 +128,95 @@ def stored_set_name(matrix: Matrix, kernel_set: KernelSet, *, slim: bool = False
     sources = release.kernel_sources or [release.source_pin, *matrix.archs(kernel_set.cells[0])]
     facts = json.dumps([CACHE_VERSION, sources, systems, *filters])
     return f"{STORED_SET_PREFIX}{kernel_set.id}-{hashlib.sha256(facts.encode()).hexdigest()[:12]}"
+
+
+_MAX_PROOF_BYTES = 1 << 23
+"""A report of a call has 1 to 2 kB, and the proof has to fit into a manifest."""
+CALL_CPU_S = 3.4
+"""CPU seconds to execute a call in two orders: 279 for 83 calls of 105 kernels (2.8.3, gfx942; measured)."""
+_PROOF_HINT = "run `wheelfactory kernels SET --prove`, then `--merge`, with the same --dest"
+
+
+@dataclass(frozen=True)
+class Proof:
+    """What ``SET-KEY.proof.json`` has, and the manifest of a proved archive."""
+
+    set: str
+    key: str
+    """Of the set, with the digests of its compiler, flags and sources: 64 hex digits."""
+    host_key: str
+    executed_by: str
+    """The emulator (`emulator_id`)."""
+    archs: tuple[str, ...]
+    kernels: int
+    """All kernels of the set."""
+    executed: Mapping[str, str]
+    """The source of each kernel that ran."""
+    calls: tuple[CallReport, ...]
+    faults: tuple[str, ...]
+
+    def __str__(self) -> str:
+        kernels = f"{len(self.executed)} of {self.kernels} kernels"
+        archs, faults = ", ".join(self.archs), len(self.faults)
+        not_run = sum(bool(call.not_run) for call in self.calls)
+        calls = f"{len(self.calls)} calls{f', {not_run} of them not run' if not_run else ''}"
+        return f"{kernels} executed by an emulator, for {archs}; {calls}; {faults} faults"
+
+
+def sample_sources(sources: Iterable[str]) -> list[str]:
+    """Choose sources until each word of the names is there for each operation: dtypes, head dims, masks, options."""
+    chosen, seen = [], set[tuple[str, str]]()
+    for source in sources:
+        name = parse_kernel_name(source)
+        if name is None or name.is_api:
+            continue
+        features = {(name.operation, word) for word in (name.head_dim, *name.rest.split("_")) if "x" not in word}
+        if features - seen:
+            chosen.append(source)
+            seen |= features
+    return chosen
+
+
+def predict_cpu_s(sources: Iterable[str], targets: Sequence[str]) -> float:
+    """Predict the CPU seconds in which a sample of a set's kernels is executed; 0 for host code."""
+    if HOST in targets:
+        return 0
+    return CALL_CPU_S * sum(1 for source in sample_sources(sources) for _ in suggest_calls(source))
+
+
+def proof_path(folder: Path, set_id: str, key: str) -> Path:
+    """Return where the proof of a set is, beside its archive."""
+    return folder / f"{set_id}-{key[:16]}.proof.json"
+
+
+def read_proof(path: Path) -> Proof:
+    """Read a proof. Raises `InputError`."""
+    try:
+        return parse_record(
+            Proof, read_file(path, InputError("cannot read the proof", str(path), _PROOF_HINT), _MAX_PROOF_BYTES)
+        )
+    except ValueError as error:
+        raise InputError("damaged proof of kernels", f"{path}: {error}", _PROOF_HINT) from None
+
+
+def require_proof(set_id: str, key: SetKey, proof: Proof | None) -> None:
+    """Raise `InputError` unless kernels of this set were executed without faults.
+
+    A set of host code has no kernels, and needs no proof.
+    """
+    targets, digest = tuple(key.parts["targets"]), key.digest
+    if targets == (HOST,):
+        return
+    if proof is None:
+        raise InputError("no kernel of the set was executed", set_id, _PROOF_HINT)
+    foreign = {*proof.executed.values()} - {*key.sources}
+    if (proof.set, proof.key, proof.archs) != (set_id, digest, targets) or foreign:
+        of = f"{proof.set}, key {proof.key[:16]}, for {', '.join(proof.archs)}"
+        raise InputError("a proof of other kernels", f"{set_id}, key {digest[:16]}, has the proof of {of}", _PROOF_HINT)
+    if proof.kernels and not proof.executed:
+        raise InputError("no kernel of the set was executed", set_id, _PROOF_HINT)
+    if proof.faults:
+        hint = (
+            "compile the set with another compiler, or leave it out; docs/explanation/emulation.md has what is checked"
+        )
+        raise InputError("kernels compute something wrong", f"{set_id}: {proof.faults[0]}", hint)

@@ -33,8 +33,7 @@ from wheelfactory.kernels.compiler import record_calls
 from wheelfactory.kernels.compiler.key import ROCM_PLACEHOLDER
 from wheelfactory.kernels.compiler.record_calls import Job, Recording
 from wheelfactory.kernels.compiler.store import Store
-from wheelfactory.kernels.kernel_set import KernelSet
-from wheelfactory.kernels.proof import Proof, proof_path, sample_sources
+from wheelfactory.kernels.kernel_set import KernelSet, Proof, proof_path, sample_sources
 from wheelfactory.kernels.setup_env import store_folder
 from wheelfactory.matrix.facts import Context
 

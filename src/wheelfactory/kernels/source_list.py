@@ -34,7 +34,7 @@ from wheelfactory.kernels.generator_commands import (
 from wheelfactory.matrix.facts import FlashAttn, Trim
 from wheelfactory.wheel.corrections import corrections_id
 
-SOURCE_LIST_FORMAT = 6
+SOURCE_LIST_FORMAT = 7
 """Format number of a cached source list."""
 COMPILED_PATTERN = "fmha_*wd*.cpp"
 """The generated files that setup.py compiles (its own glob, in every release from 2.6.3 to 2.8.3)."""
@@ -52,8 +52,8 @@ class SourceList:
     """What the kernels are compiled from, before the filters (`digest_kernel_sources`)."""
     filtered: tuple[FilteredCommand, ...] = ()
     """The generator commands that a build must run with a filter to get these sources."""
-    left_out: int = 0
-    """Number of sources that the filters leave out."""
+    left_out: tuple[str, ...] = ()
+    """The sources that the filters leave out."""
     archs: tuple[str, ...] = ()
     """The archs that the generator was run for; empty if it makes the same sources for all."""
     guards: Mapping[str, str] = field(default_factory=dict)
@@ -85,7 +85,7 @@ def list_sources(
         hint = "scripts/refresh_kernel_sources.py proves them"
         logger.warning("flash-attn %s: compiling all kernels, no proof for the filters: %s", version, hint)
     elif found.left_out:
-        logger.info("flash-attn %s: left out %d kernel sources that no call can reach", version, found.left_out)
+        logger.info("flash-attn %s: left out %d kernel sources that no call can reach", version, len(found.left_out))
     return found
 
 
@@ -171,7 +171,7 @@ def _generate_sources(
             total_bytes=sum(path.stat().st_size for path in tree.rglob("*") if path.is_file()),
             digest=digest,
             filtered=filtered,
-            left_out=len(full) - len(kept),
+            left_out=tuple(sorted({*full} - {*kept})),
             archs=archs if is_for_archs else (),
             guards=guards,
         )

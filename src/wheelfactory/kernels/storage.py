@@ -33,7 +33,7 @@ from wheelfactory.core.progress import logger
 from wheelfactory.kernels.archive import read_archive_manifest
 from wheelfactory.kernels.archive_format import ARCHIVE_SUFFIX
 from wheelfactory.kernels.compiler.store import last_used, lock_sets
-from wheelfactory.kernels.proof import require_proof
+from wheelfactory.kernels.kernel_set import require_proof
 
 _CHECKSUM_FILE = "SHA256SUMS"
 _CHECKSUM_LINE = re.compile(rf"([0-9a-f]{{64}})  ([0-9A-Za-z][0-9A-Za-z._+-]*{re.escape(ARCHIVE_SUFFIX)})\n")

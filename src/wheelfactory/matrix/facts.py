@@ -12,7 +12,6 @@ from pathlib import Path
 from string import ascii_lowercase
 from typing import Annotated, Literal
 
-from packaging.specifiers import SpecifierSet
 from pydantic import Field, model_validator
 
 from wheelfactory.core.cell import ANY_PYTHON, Backend, Cell
@@ -283,11 +282,6 @@ def common_archs(release: FlashAttn, rocm: Rocm, backend: Backend) -> tuple[str,
     """The archs that both a release's backend and torch for this ROCm support, in the release's order."""
     facts = release.backend(backend)
     return tuple(arch for arch in facts.archs if arch in rocm.archs) if facts else ()
-
-
-def in_window(window: str, version: str) -> bool:
-    """Whether a version is in a `Window`; pre-releases count."""
-    return SpecifierSet(window).contains(version, prereleases=True)
 
 
 @dataclass(frozen=True)

@@ -44,6 +44,11 @@ def value_error(what: str, hint: str) -> PydanticCustomError:
     return PydanticCustomError("mistake", "{what}", {"what": what, "hint": hint})
 
 
+def in_window(window: str, version: str) -> bool:
+    """Whether a version is in a `Window`; pre-releases count."""
+    return SpecifierSet(window).contains(version, prereleases=True)
+
+
 def parse_size_band(text: str) -> range:
     """Parse a `SizeBand` to bytes."""
     least, most = (int(number) * _UNITS[unit] for number, unit in _SIZE.findall(text))

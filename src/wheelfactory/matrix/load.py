@@ -22,7 +22,8 @@ from wheelfactory.core.files import read_file
 from wheelfactory.core.label import is_own_aiter
 from wheelfactory.core.wrap import count_text
 from wheelfactory.matrix.document import KEY, Document, KeyPath, Number, Problem, UnreadableError, quote
-from wheelfactory.matrix.facts import Matrix, in_window
+from wheelfactory.matrix.facts import Matrix
+from wheelfactory.matrix.forms import in_window
 from wheelfactory.matrix.origins import parse_tag
 
 # ten times the factory's own matrix, which loads in 0.6 s; 10 MB would take 6 s and 300 MB of memory

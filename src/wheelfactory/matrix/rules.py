@@ -12,7 +12,8 @@ from functools import cache, partial
 
 from wheelfactory.core.cell import Backend, name_flash_attn, preview_commit
 from wheelfactory.core.support import Answer, Finding
-from wheelfactory.matrix.facts import CkBackend, Exclusion, Matrix, TritonBackend, common_archs, in_window
+from wheelfactory.matrix.facts import CkBackend, Exclusion, Matrix, TritonBackend, common_archs
+from wheelfactory.matrix.forms import in_window
 
 Combination = tuple[str, str, str, str, Backend]
 """One value of each axis: flash-attn, python, torch, ROCm, backend."""

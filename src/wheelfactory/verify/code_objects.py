@@ -17,8 +17,7 @@ from wheelfactory.kernels.archive import find_archives, read_archive_manifest
 from wheelfactory.kernels.compiler.request import join_keys
 from wheelfactory.kernels.compiler.store import ObjectRecord, SetKey, Store
 from wheelfactory.kernels.compiler.targets import HOST
-from wheelfactory.kernels.kernel_set import sets_of_cell
-from wheelfactory.kernels.proof import Proof, require_proof
+from wheelfactory.kernels.kernel_set import Proof, require_proof, sets_of_cell
 from wheelfactory.kernels.setup_env import store_folder
 from wheelfactory.kernels.source_list import find_cached_list
 from wheelfactory.verify.gate import Subject

@@ -111,7 +111,7 @@ def test_a_real_linker_takes_ten_archs_of_objects_once_the_limit_is_raised(tmp_p
 
     code = (
         "import os, subprocess, sys\n"
-        "from wheelfactory.kernels.compiler.limits import increase_stack_limit_for_link\n"
+        "from wheelfactory.kernels.compiler.request import increase_stack_limit_for_link\n"
         "objects = open('objects').read().split()\n"
         "increase_stack_limit_for_link(os.getpid(), objects, os.environ)\n"
         "subprocess.run(['cc', '-shared', '-o', 'all.so', *objects], check=True)\n"

@@ -17,17 +17,18 @@ import grpc.aio
 from wheelfactory.core.errors import InputError
 from wheelfactory_remote import messages
 from wheelfactory_remote.action import Blob
-from wheelfactory_remote.channel import (
+from wheelfactory_remote.server import (
     Attempts,
     ClusterLostError,
+    Remote,
     ResultError,
     make_method,
     open_channel,
     read_message,
+    read_token,
     require_message,
     result_error,
 )
-from wheelfactory_remote.settings import Remote, read_token
 
 BATCH_BYTES = 3 << 20
 """Bytes of blobs in one message; gRPC's default limit is 4 MiB. A larger blob is streamed."""

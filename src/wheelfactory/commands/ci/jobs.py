@@ -28,7 +28,6 @@ from wheelfactory.kernels.setup_env import ledger_path
 from wheelfactory.matrix.expand import Expansion, expand, select_cells, strategy_json, unpublished_cells
 from wheelfactory.matrix.facts import Matrix
 from wheelfactory.matrix.load import load_matrix
-from wheelfactory.pipeline.collect import RERUN_HINT
 from wheelfactory.pipeline.jobs import (
     WorkflowJobs,
     batch_matrix,
@@ -37,7 +36,7 @@ from wheelfactory.pipeline.jobs import (
     proof_entries,
     split_by_runner,
 )
-from wheelfactory.pipeline.reconcile import Reconciliation, job_summary
+from wheelfactory.pipeline.outcome import RERUN_HINT, Reconciliation, job_summary
 from wheelfactory.release.manifest import available_cells, next_replacements
 from wheelfactory.release.transaction import held_rows
 from wheelfactory.site.coverage import NEEDS_RUNNER, RUNNER_HINT

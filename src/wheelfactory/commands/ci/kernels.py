@@ -35,7 +35,8 @@ from wheelfactory.kernels.kernel_set import group_kernel_sets, require_set, stor
 from wheelfactory.kernels.storage import download_set
 from wheelfactory.matrix.expand import expand
 from wheelfactory.matrix.load import load_matrix
-from wheelfactory.pipeline.collect import (
+from wheelfactory.pipeline.jobs import WorkflowJobs, batch_matrix
+from wheelfactory.pipeline.outcome import (
     MAX_ROUNDS,
     SetState,
     buildable_cells,
@@ -43,7 +44,6 @@ from wheelfactory.pipeline.collect import (
     fail_after_last_round,
     take_sealed,
 )
-from wheelfactory.pipeline.jobs import WorkflowJobs, batch_matrix
 from wheelfactory.release.bundle import BUILD_WORKFLOW, read_bundle, read_subjects
 from wheelfactory.release.github.client import Client
 from wheelfactory.release.manifest import available_cells

@@ -11,9 +11,9 @@ from pathlib import Path
 
 from wheelfactory.core.files import content_key
 from wheelfactory.kernels.compiler.costs import HEADER_CPU_S, Ledger, predict_cost
-from wheelfactory.kernels.compiler.fat_binary import Bundler, read_bundler
 from wheelfactory.kernels.compiler.hipcc import APPEND_VARIABLE, kernel_command
 from wheelfactory.kernels.compiler.key import CompileInputs, Edge
+from wheelfactory.kernels.compiler.objects import Bundler, read_bundler
 from wheelfactory.kernels.compiler.schedule import Compile
 from wheelfactory.kernels.compiler.targets import HOST, NO_GUARDS, is_empty, target_flags, target_options, whole_targets
 

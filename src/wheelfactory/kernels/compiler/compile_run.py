@@ -24,7 +24,7 @@ from wheelfactory.core.files import file_sha256
 from wheelfactory.core.query import NOTICE_PREFIX
 from wheelfactory.kernels.compiler.commands import ORDINARY, CompileCommands, Shortcuts
 from wheelfactory.kernels.compiler.costs import Measurement, parse_kernel_kind, seed_cost
-from wheelfactory.kernels.compiler.fat_binary import Bundler, CannotComposeError, embed, find_fat_binary
+from wheelfactory.kernels.compiler.objects import Bundler, CannotComposeError, embed, find_fat_binary
 from wheelfactory.kernels.compiler.request import CompileRequest
 from wheelfactory.kernels.compiler.schedule import (
     Compile,

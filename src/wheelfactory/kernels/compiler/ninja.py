@@ -31,17 +31,14 @@ from wheelfactory.kernels.compiler.commands import (
 )
 from wheelfactory.kernels.compiler.compile_run import CompileRun, Part, Samples, Targets
 from wheelfactory.kernels.compiler.costs import Ledger, Measurement, Shard, cut_shards, shard_costs
-from wheelfactory.kernels.compiler.fat_binary import Bundler, CannotComposeError, embed
 from wheelfactory.kernels.compiler.hipcc import EARLY_INLINE, FUNCTION_CALLS
 from wheelfactory.kernels.compiler.key import CompileInputs, inspect_compiles, read_edges
-from wheelfactory.kernels.compiler.limits import (
-    adopt_keys,
-    increase_stack_limit_for_link,
+from wheelfactory.kernels.compiler.objects import (
+    Bundler,
+    CannotComposeError,
+    embed,
     read_device_code,
-    require_matching_keys,
     require_one_offload_form,
-    require_planned_sources,
-    require_supported_archs,
 )
 from wheelfactory.kernels.compiler.request import (
     FAILED,
@@ -51,6 +48,11 @@ from wheelfactory.kernels.compiler.request import (
     TIME_UP,
     CompileRequest,
     CompileResult,
+    adopt_keys,
+    increase_stack_limit_for_link,
+    require_matching_keys,
+    require_planned_sources,
+    require_supported_archs,
 )
 from wheelfactory.kernels.compiler.store import Store
 from wheelfactory.kernels.compiler.survey import write_survey

@@ -23,11 +23,10 @@ from wheelfactory.core.errors import BuildError
 from wheelfactory.core.files import write_atomic
 from wheelfactory.core.strict import parse_record
 from wheelfactory.kernels.compiler.commands import PLACEHOLDER, read_driver_bundler
-from wheelfactory.kernels.compiler.fat_binary import CannotComposeError
 from wheelfactory.kernels.compiler.hipcc import read_compiler, rocm_root
 from wheelfactory.kernels.compiler.key import CompileInputs, header_paths, key_environment, rocm_headers_sha256
-from wheelfactory.kernels.compiler.limits import require_supported_archs
-from wheelfactory.kernels.compiler.request import SURVEYED, CompileRequest, CompileResult
+from wheelfactory.kernels.compiler.objects import CannotComposeError
+from wheelfactory.kernels.compiler.request import SURVEYED, CompileRequest, CompileResult, require_supported_archs
 from wheelfactory.kernels.compiler.store import SetKey
 from wheelfactory.kernels.compiler.targets import is_empty, target_flags, target_options
 

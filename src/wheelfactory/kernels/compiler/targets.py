@@ -1,7 +1,7 @@
 """What a kernel is compiled for, what its name says, and for which archs its source has device code.
 
 A target is an arch (device code) or `HOST` (host code); an object has the code of all its targets. The code for one
-target does not depend on the others, so each is compiled and kept by itself, and `fat_binary` puts the object together.
+target does not depend on the others, so each is compiled and kept by itself, and `objects` puts the object together.
 
 Names such as ``fmha_bwd_d128_bf16_batch_..._gfx9`` and ``fmha_fwd_splitkv_api`` come from the generators of Composable
 Kernel (example/ck_tile/01_fmha/codegen/ops/*.py), up to August 2026.

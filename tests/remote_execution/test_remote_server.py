@@ -10,7 +10,7 @@ import pytest
 from command_line import Cli
 from wheelfactory.commands.executor_options import REMOTE_VARIABLE
 from wheelfactory.core.errors import BAD_INPUT, InputError
-from wheelfactory_remote.settings import parse_remote
+from wheelfactory_remote.server import parse_remote
 
 SET = "ck-62327233-rocm6.4-gfx942"
 CELL = "fa2.8.3-rocm6.4-torch2.9.1-cp311-ck"

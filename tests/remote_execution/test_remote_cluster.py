@@ -32,11 +32,11 @@ from wheelfactory.core.progress import ignore_progress
 from wheelfactory.kernels.compiler.costs import Ledger
 from wheelfactory.kernels.compiler.store import ObjectRecord, SetKey, Store
 from wheelfactory.kernels.compiler.survey import Survey, SurveyPart
-from wheelfactory_remote import client, fill, messages
+from wheelfactory_remote import client, cluster, messages
 from wheelfactory_remote.action import Blob
-from wheelfactory_remote.cluster import RemoteCluster
-from wheelfactory_remote.fill import Kernel, fill_store, find_missing_kernels
-from wheelfactory_remote.settings import Remote, parse_remote
+from wheelfactory_remote.cluster import RemoteCluster, fill_store
+from wheelfactory_remote.kernels import Kernel, find_missing_kernels
+from wheelfactory_remote.server import Remote, parse_remote
 
 COMMENT = "clang version 19.0.0"
 NAMES = tuple(f"fmha_fwd_d{dim}_fp16_{kind}" for dim in (64, 128) for kind in ("batch", "group"))
@@ -157,7 +157,7 @@ def test_an_action_is_a_relative_command_with_all_headers_one_source_and_the_com
 
 
 def test_the_most_expensive_kernel_is_first(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fill, "QUEUED_AHEAD", 1)  # those that are sent together overtake each other
+    monkeypatch.setattr(cluster, "QUEUED_AHEAD", 1)  # those that are sent together overtake each other
     site.server.workers = 1
     site.server.stop()
     site.server.start()
@@ -189,7 +189,7 @@ def test_headers_are_uploaded_once(site: Site) -> None:
 
 
 def test_what_the_server_has_removed_is_uploaded_again(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fill, "QUEUED_AHEAD", 1)
+    monkeypatch.setattr(cluster, "QUEUED_AHEAD", 1)
     site.server.drop_inputs = 1
     site.fill()
     assert len(site.records()) == 8
@@ -236,11 +236,11 @@ def test_many_actions_are_done_once_each_with_few_in_flight(site: Site) -> None:
     survey = replace(site.survey, sources={name: f"build/{name}.hip" for name in names}, parts=(part,))
     replace(site, survey=survey).fill()
     assert sorted(command.output_paths[0] for command in site.server.executed) == sorted(f"{name}.o" for name in names)
-    assert site.server.peak <= fill.QUEUED_AHEAD + site.server.workers
+    assert site.server.peak <= cluster.QUEUED_AHEAD + site.server.workers
 
 
 def test_a_compile_is_queued_as_soon_as_a_worker_takes_one(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fill, "QUEUED_AHEAD", 1)
+    monkeypatch.setattr(cluster, "QUEUED_AHEAD", 1)
     site.server.workers = 8
     site.server.stop()
     site.server.start()
@@ -345,7 +345,7 @@ def test_an_object_of_another_compiler_is_refused(site: Site, caplog: pytest.Log
     site.server.run = lambda _command, _files: (0, b"clang version 18.0.0")
     site.fill()
     assert f"not made by {COMMENT}; compiling it on this machine" in caplog.text
-    assert f"{fill.MAX_REFUSED} of its results were unusable" in caplog.text
+    assert f"{cluster.MAX_REFUSED} of its results were unusable" in caplog.text
     assert site.records() == []
 
 
@@ -448,9 +448,9 @@ def test_all_objects_together_have_a_limit(
 ) -> None:
     size = len(answer_for("gfx942"))
     site.server.run = lambda command, _files: (0, answer_for(arch_of(command)))
-    monkeypatch.setattr(fill, "SPARE_BYTES", 3 * size)
-    monkeypatch.setattr(fill, "SIZE_LIMIT", 0)
-    monkeypatch.setattr(fill, "MAX_REFUSED", 100)
+    monkeypatch.setattr(cluster, "SPARE_BYTES", 3 * size)
+    monkeypatch.setattr(cluster, "SIZE_LIMIT", 0)
+    monkeypatch.setattr(cluster, "MAX_REFUSED", 100)
     site.fill()
     assert len(site.records()) == 3
     assert f"its object is too large: {size} bytes" in caplog.text
@@ -483,7 +483,7 @@ def fill_and_measure(survey: Survey, url: str, kernels: Path, peaks: Queue[int])
             found = re.search(r"RssAnon:\s+(\d+)", Path("/proc/self/status").read_text())
             peak = max(peak, int(found[1]) >> 10 if found else 0)
 
-    fill.MAX_REFUSED = 100
+    cluster.MAX_REFUSED = 100
     thread = threading.Thread(target=measure)
     thread.start()
     fill_with(survey, parse_remote(url), kernels)

@@ -1,22 +1,28 @@
-"""Put an object together: bundle the device code of all archs, and embed that fat binary into the host code's object.
+"""Objects of kernels: put one together from its parts, and reject what is damaged or of another source.
 
-The host code is compiled with a placeholder in its section ``.hip_fatbin``. Replacing the content of a section moves
-all sections behind it, and changes nothing else. Source: the ELF specification (ELF64, little-endian), and clang's
-documentation of the offload bundler.
+The device code of all archs is bundled, and that fat binary is embedded into the host code's object, which is compiled
+with a placeholder in its section ``.hip_fatbin``. Replacing the content of a section moves all sections behind it, and
+changes nothing else. Source: the ELF specification (ELF64, little-endian), and clang's documentation of the offload
+bundler.
 """
 
 from __future__ import annotations
 
+import hashlib
 import mmap
+import re
 import shlex
 import struct
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from wheelfactory.core.errors import BuildError
+from wheelfactory.kernels.compiler.targets import HOST
+from wheelfactory.wheel.elf.code_object import read_kernel_names, read_registered_names
 from wheelfactory.wheel.elf.image import SECTION_HEADER, Buffer, DamagedElfError, ElfImage
 
 SECTION = b".hip_fatbin"
@@ -191,3 +197,71 @@ def _reading_object(data: Buffer) -> Iterator[ElfImage]:
         yield ElfImage(data)
     except DamagedElfError as error:
         raise CannotComposeError(f"an object of the compiler is damaged: {error}") from None
+
+
+_RELOCATABLE_FILE = 1
+"""The type of an object file. Source: System V ABI, chapter 4."""
+
+
+# clang defines this symbol in host and device code; older ones define none. The digits are the low half of the MD5 of
+# what -cuid= names. Source: clang 19, CodeGenModule.cpp and Cuda.cpp of the driver; objects of it
+_COMPILE_ID = re.compile(rb"\0__hip_cuid_([0-9a-f]{1,16})(?=\0)")
+
+
+def require_one_offload_form(objects: Iterable[Path]) -> None:
+    """Raise `BuildError` if these objects hold device code in several forms, or in one that needs a device link.
+
+    Only headers are read.
+    """
+    # the ordinary linker accepts both: it drops relocatable device code of the new driver, and reports nothing
+    by_form = {form: path for path in sorted(objects, reverse=True) if (form := find_offload_form(path))}
+    if len(by_form) > 1 or any(form in RELOCATABLE for form in by_form):
+        which = "; ".join(f"{path.name}: {form}" for form, path in sorted(by_form.items()))
+        hint = "compile kernels and bindings with the same driver option (--offload-new-driver or "
+        hint += "--no-offload-new-driver) and with -fno-gpu-rdc: clear the build folder and build again"
+        raise BuildError("objects with device code in a form that cannot be linked", which, hint)
+
+
+def require_object(path: Path, source: str, target: str, comment: str = "") -> None:
+    """Raise `DamagedElfError` unless this is an object of host code, or a whole code object of the arch `target`.
+
+    An object that names the source that it was compiled from must name `source`, and its compiler must be `comment`.
+    """
+    if not path.stat().st_size:
+        raise DamagedElfError("an empty file")
+    with path.open("rb") as file:
+        data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)  # not in memory: an object can have a gigabyte
+    # clang writes its version into the section .comment, lld keeps it
+    if data.find(comment.encode()) < 0:
+        raise DamagedElfError(f"not made by {comment}")
+    if target != HOST:
+        read_kernel_names(data, target)
+    elif (kind := ElfImage(data).type) != _RELOCATABLE_FILE:
+        raise DamagedElfError(f"a file of type {kind}")
+    digest = hashlib.md5(source.encode(), usedforsecurity=False).digest()
+    expected = f"{int.from_bytes(digest[:8], 'little'):x}"
+    if others := {found.decode() for found in _COMPILE_ID.findall(data)} - {expected}:
+        raise DamagedElfError(f"compiled from another source: its id is {min(others)}, not {expected}")
+
+
+def read_device_code(source: str, host: bytes, device: Mapping[str, Path], *, is_guarded: bool) -> dict[str, bytes]:
+    """Read the code objects of a source, by arch, which must have exactly the kernels that its host code registers.
+
+    The objects come from a store, which an archive or a worker may have filled. An arch that the guard of a source
+    excludes has none of its kernels. Raises `BuildError` for a damaged object, or one of another source.
+    """
+    hint = "remove it, then run the same command again: it is compiled here"
+    try:
+        registered = read_registered_names(ElfImage(host))
+    except DamagedElfError as error:
+        raise BuildError("damaged kernel object", f"{source} for {HOST}: {error}", hint) from None
+    code = {arch: path.read_bytes() for arch, path in device.items()}
+    for arch, path in device.items():
+        try:
+            found = frozenset(read_kernel_names(code[arch], arch))
+        except DamagedElfError as error:
+            raise BuildError("damaged kernel object", f"{path} for {arch}: {error}", hint) from None
+        if found != registered and (found or not is_guarded):
+            which = min(found ^ registered)[:80]
+            raise BuildError("kernel object of another source", f"{path} for {arch}: {which} differs", hint)
+    return code

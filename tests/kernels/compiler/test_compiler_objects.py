@@ -18,7 +18,7 @@ from elf_factory import hip_bundle, object_file, packed, with_section
 from hip_rocm import make_hip_rocm
 from hip_toolchain import DECLARATIONS, HipToolchain
 from kernel_project import HIPCC
-from wheelfactory.kernels.compiler.fat_binary import (
+from wheelfactory.kernels.compiler.objects import (
     NEW_DRIVER,
     NEW_DRIVER_RDC,
     OLD_DRIVER,
