@@ -18,8 +18,16 @@ from pathlib import Path
 import yaml
 
 from filter_proof.proof import UnprovedError, prove_filters
-from refresh.chore import print_findings, run_chore
-from refresh.edit import Edit, apply_edits, compose_yaml, find_node, line_ending, write_matrix
+from refresh.edit import (
+    Edit,
+    apply_edits,
+    compose_yaml,
+    find_node,
+    line_ending,
+    print_findings,
+    run_chore,
+    write_matrix,
+)
 from wheelfactory.build.environments import clean_environ
 from wheelfactory.commands.options import add_shared, prepare_cache
 from wheelfactory.core.errors import SourceError

@@ -13,8 +13,8 @@ import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from refresh.chore import Findings, run_chore
 from refresh.derived import note_additions, write_derived
+from refresh.edit import Findings, run_chore
 from refresh.images import refresh_images
 from refresh.news import find_news
 from refresh.registry import DOCKER_HUB, Registry

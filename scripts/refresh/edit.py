@@ -1,18 +1,54 @@
-"""Edit single values in the text of matrix.yaml, so that all other lines and all comments keep every character."""
+"""Edit matrix.yaml: run what does, change single values and no other character, and print what was found."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import yaml
 
-from wheelfactory.core.errors import FactoryError, InputError
+from wheelfactory.commands.options import print_messages, print_results
+from wheelfactory.core.errors import DONE, FAILED, FactoryError, InputError
 from wheelfactory.core.files import atomic_path
 from wheelfactory.matrix.document import KeyPath
 from wheelfactory.matrix.facts import Matrix
 from wheelfactory.matrix.load import load_matrix
+
+
+class Findings(Protocol):
+    """What one source had to say about matrix.yaml."""
+
+    @property
+    def lines(self) -> Iterator[str]:
+        """Report lines for the reviewer."""
+
+    @property
+    def summary(self) -> str:
+        """The counts, on one line."""
+
+
+def run_chore(work: Callable[[], int]) -> int:
+    """Run the work of a script and return its exit code, or that of its error, which is printed."""
+    import truststore  # many networks use their own certificate authority
+
+    truststore.inject_into_ssl()
+    try:
+        return work()
+    except FactoryError as error:
+        print_messages(f"error: {error}", f"hint: {error.hint}")
+        return error.exit_code
+    except KeyboardInterrupt:
+        print_messages("error: interrupted: by Ctrl-C", "hint: run the same command again")
+        return FAILED
+
+
+def print_findings(findings: Findings) -> int:
+    """Print the report lines on stdout and the counts on stderr; return the exit code of success."""
+    print_results(*findings.lines)
+    print_messages(findings.summary)
+    return DONE
 
 
 @dataclass(frozen=True, order=True)

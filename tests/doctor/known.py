@@ -5,7 +5,7 @@ from __future__ import annotations
 from wheelfactory.core.files import MATRIX, TOOLCHAIN_PROBE
 from wheelfactory.doctor.facts import DoctorFacts
 from wheelfactory.matrix.load import load_matrix
-from wheelfactory.site.doctor_facts import doctor_facts
+from wheelfactory.site.doctor_file import doctor_facts
 
 KNOWN = load_matrix(MATRIX)
 WRITTEN = doctor_facts(KNOWN)

@@ -11,7 +11,7 @@ from pathlib import Path
 import loopback
 from doctor.known import WRITTEN
 from release_factory import PYTHON_TAG, flash_attn_wheel, make_release, stub_wheel
-from wheelfactory.site.single_file import build_single_file
+from wheelfactory.site.doctor_file import build_single_file
 
 CK_CELL = f"fa2.8.3-rocm6.4-torch2.9.1-{PYTHON_TAG}-ck"
 TRITON_CELL = "fa2.8.3-rocm6.4-torch2.9.1-py3-triton"

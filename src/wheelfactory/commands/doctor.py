@@ -11,7 +11,7 @@ from wheelfactory.doctor.facts import DoctorFacts
 from wheelfactory.doctor.program import EXIT_CODES, add_options, diagnose_and_report
 from wheelfactory.gpu.torch_python import find_user_python
 from wheelfactory.matrix.load import load_matrix
-from wheelfactory.site.doctor_facts import doctor_facts
+from wheelfactory.site.doctor_file import doctor_facts
 from wheelfactory.site.index import github_pages_url
 
 

@@ -45,7 +45,9 @@ def overview_table(
     unknown), `estimates` every kernel set of the cells.
     """
     groups: dict[tuple[str, str], list[Cell]] = {}
-    for cell in sorted(local_builds, key=_age, reverse=True):
+    for cell in sorted(
+        local_builds, key=lambda one: (Version(one.rocm), Version(one.torch), one.amd_torch), reverse=True
+    ):
         groups.setdefault((cell.rocm, cell.torch_text), []).append(cell)
 
     def numbers(cells: Collection[Cell]) -> tuple[str, str, str, str]:
@@ -58,10 +60,6 @@ def overview_table(
 
     rows = tuple((*group, *numbers(cells)) for group, cells in groups.items())
     return TextTable(_COLUMNS, rows, ("all", "", *numbers(local_builds)))
-
-
-def _age(cell: Cell) -> tuple[Version, Version, bool]:
-    return Version(cell.rocm), Version(cell.torch), cell.amd_torch
 
 
 def overview_text(table: TextTable, unknown: str) -> list[str | TextTable]:

@@ -86,7 +86,9 @@ def _report(
     rows = publisher.rows()
     if rows:
         print_text(f"wheels: {publisher.wheels_dir} ({sum(row.cell is not None for row in rows)})")
-        print_text(*_unverified_lines(rows))
+        reasons = Counter(filter(None, (unverified_reason(row) for row in rows if row.cell and row.yanked is None)))
+        for reason, number in reasons.items():
+            print_text(f"{count_text(number, 'wheel')} {reason}; rerun without --quick to verify them")
         print_text(f"index: {publisher.folder / 'simple'}")
         print_text(f"search page: {publisher.folder / 'index.html'}, doctor: {publisher.folder / 'doctor.py'}")
     selected = {cell.id for cell in (*worklist.to_build, *worklist.published)}
@@ -94,13 +96,6 @@ def _report(
     shown = [row for row in rows if row.cell in selected and row.yanked is None]
     _print_install_commands(shown, publisher.folder, without_rocm)
     _print_failures(worklist, failures)
-
-
-def _unverified_lines(rows: Sequence[WheelRow]) -> list[str]:
-    """Return a line for each reason why wheels are unverified, with their number."""
-    reasons = Counter(filter(None, (unverified_reason(row) for row in rows if row.cell and row.yanked is None)))
-    hint = "rerun without --quick to verify them"
-    return [f"{count_text(number, 'wheel')} {reason}; {hint}" for reason, number in reasons.items()]
 
 
 def _print_install_commands(rows: Sequence[WheelRow], folder: Path, without_rocm: Matrix | None) -> None:

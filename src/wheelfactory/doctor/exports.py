@@ -11,7 +11,6 @@ from collections.abc import Collection, Iterator
 from contextlib import suppress
 from pathlib import Path
 
-_LIBRARIES = ("libc10*.so", "libtorch*.so")
 _SHT_DYNSYM, _SECTION = 11, struct.Struct("<IIQQQQIIQQ")
 _SYMBOL = struct.Struct("<IBBHQQ")
 # the largest library of torch has 75,000 dynamic symbols and 60 sections
@@ -24,7 +23,7 @@ def read_exports(folder: str, wanted: Collection[str]) -> tuple[str, ...]:
     A file that is damaged, or no 64-bit little-endian ELF file, defines nothing.
     """
     names, found = {symbol.encode() for symbol in wanted}, set[bytes]()
-    for path in sorted(path for pattern in _LIBRARIES for path in Path(folder).glob(pattern)):
+    for path in sorted(path for pattern in ("libc10*.so", "libtorch*.so") for path in Path(folder).glob(pattern)):
         with suppress(OSError, OverflowError, ValueError, struct.error), path.open("rb") as file:
             data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
             found.update(name for name in _defined(data) if name in names)

@@ -48,7 +48,7 @@ class DoctorFacts:
 
     @classmethod
     def parse(cls, text: str) -> DoctorFacts:
-        """Parse the JSON that `wheelfactory.site.doctor_facts` writes."""
+        """Parse the JSON that `wheelfactory.site.doctor_file` writes."""
         return parse_record(cls, text.replace("\n", " "))  # doctor.py wraps the lines, also within texts
 
     def find_triton_window(self, release: str) -> tuple[tuple[int, int], tuple[int, int]] | None:

@@ -73,7 +73,7 @@ def check_gpu_access(machine: Machine) -> Iterator[Diagnosis]:
         yield from _no_driver(machine)
     elif closed:
         yield _not_allowed(machine, closed)
-    elif kfd and machine.container in _ENGINES and not has_render:
+    elif kfd and machine.container in ("docker", "podman", "toolbox") and not has_render:
         what = f"/dev/kfd is there, but /dev/dri has no GPU in this container ({machine.container})"
         yield Diagnosis("no GPU in the container", what, _start(machine.container, "/dev/kfd", "/dev/dri"))
     elif kfd and not machine.gpus:
@@ -101,8 +101,6 @@ def _no_driver(machine: Machine) -> Iterator[Diagnosis]:
         remedy = "run rocminfo; if it lists the GPU, this torch is not AMD's for WSL, which has the runtime in it"
         yield Diagnosis("no GPU in WSL", what, remedy)
 
-
-_ENGINES = ("docker", "podman", "toolbox")
 
 # how to give a sandbox the GPU, by its kind; the others are started by docker or podman
 _WAYS = {

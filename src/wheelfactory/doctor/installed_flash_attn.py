@@ -41,8 +41,6 @@ else:
 print("\nanswer:" + json.dumps({"error": failure}), flush=True)
 """
 
-_LONGEST_ERROR = 2000
-_TARGET = b"amdgcn-amd-amdhsa"
 _BUNDLE = b"__CLANG_OFFLOAD_BUNDLE__"
 # magic, version and method of a compressed bundle. The magic alone can occur by chance in a large file
 _PACKED_BUNDLE = re.compile(rb"CCOB[\x01-\x03]\0[\0\x01]\0")
@@ -144,7 +142,7 @@ def find_import_error(
     answer = query_program([python, "-c", _ASK_IMPORT, *arguments], environ, seconds)
     if "error" in answer.answers:
         # printed after the import, so a crash at exit does not count
-        return str(answer.answers["error"])[:_LONGEST_ERROR]
+        return str(answer.answers["error"])[:2000]
     return answer.last_line or "the process ended without output"
 
 
@@ -160,7 +158,7 @@ def read_extension_code(extension: Path) -> tuple[tuple[str, ...], bool | None]:
             archs = tuple(sorted(set(_archs_in(data))))
             if archs or data[:4] != b"\x7fELF":
                 return archs, bool(archs) or None
-            return (), data.find(_TARGET) >= 0
+            return (), data.find(b"amdgcn-amd-amdhsa") >= 0
     except (OSError, ValueError):  # ValueError: an empty file
         return (), None
 

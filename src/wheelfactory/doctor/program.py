@@ -32,13 +32,13 @@ from wheelfactory.doctor.steps import VENV
 from wheelfactory.doctor.verdict import VerdictKind, Wanted
 
 SITE = ""
-"""Default site; `single_file` fills in the address that ``doctor.py`` is served from."""
+"""Default site; `doctor_file` fills in the address that ``doctor.py`` is served from."""
 
 FACTS = ""
-"""The JSON of `site.doctor_facts`; filled in by `single_file`."""
+"""The JSON of `site.doctor_file.doctor_facts`; filled in by `doctor_file`."""
 
 TORCH_PROBE = ""
-"""The source of the program that queries torch; filled in by `single_file`."""
+"""The source of the program that queries torch; filled in by `doctor_file`."""
 
 EXIT_CODES = (
     "exit codes: 0 flash-attn works, or a wheel matches; 1 a problem was found, or no wheel matches; "

@@ -28,7 +28,6 @@ from wheelfactory.core.row import parse_lines
 MAX_MANIFEST_BYTES = 1 << 28
 """Room for 25,000 wheels at 10 KB each."""
 READ_TIMEOUT_S = 30.0
-_CHUNK = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -123,7 +122,7 @@ def _download(address: str) -> bytes:
 def _bounded(file: IO[bytes], length: int | None) -> bytes:
     """Read a whole file. Raises ValueError if it is too large, or shorter than `length` bytes."""
     parts, size = [], 0
-    while part := file.read(_CHUNK):
+    while part := file.read(1 << 16):
         parts.append(part)
         size += len(part)
         if size > MAX_MANIFEST_BYTES:

@@ -38,7 +38,6 @@ _KINDS: dict[TextKind, re.Pattern[str]] = {
     ),
 }
 _CCACHE = re.compile(r"\b(?:ccache|sccache)\b")
-_NO_NINJA = "we could not find ninja"
 _LONG = 2000
 # torch writes ``-c -c SOURCE`` for HIP; pip's commands contain ``-c`` without a source
 _COMPILE = re.compile(r" -c (?:-c )?\S+\.(?:hip|cu|cpp|cxx|cc|c)(?:\s|$)")
@@ -126,7 +125,7 @@ class _Reader:
             match = _JOBS.search(text)
             found = next((number for number in match.groups() if number), "0") if match else "0"
             self.jobs = int(found) or self.jobs
-            self.no_ninja = self.no_ninja or _NO_NINJA in text
+            self.no_ninja = self.no_ninja or "we could not find ninja" in text
         if "GPU_ARCHS" in text and not text.startswith(HINT_PREFIX):  # hints contain an example arch
             named = _ARCHS.search(text)
             self.archs = tuple(named[1].split(";")) if named else self.archs

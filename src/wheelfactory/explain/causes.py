@@ -30,8 +30,6 @@ _JOBS_THAT_FIT = 4
 _NEVER = re.compile(r"(?!)")
 
 
-_SYMPTOMS = Path(__file__).with_name("symptoms.yaml")
-
 TextKind = Literal["build", "pip", "import", "run time", "container"]
 """The kinds of text that have symptoms; ``pip`` also stands for uv."""
 
@@ -81,7 +79,7 @@ class SymptomTable(Entry):
 @cache
 def symptom_table() -> SymptomTable:
     """Return the table of this package."""
-    return read_table(_SYMPTOMS, SymptomTable)
+    return read_table(Path(__file__).with_name("symptoms.yaml"), SymptomTable)
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,6 @@ from wheelfactory.kernels.compiler.targets import parse_kernel_name
 
 _COMPILER = re.compile(r"(?:^|/)(?:hipcc|nvcc|clang\+\+(?:-\d+)?|amdclang\+\+|g\+\+(?:-\d+)?|c\+\+)$")
 _STATUS = re.compile(r"^\[\d+/\d+\] ")
-_ROCM = re.compile(r"/rocm-(\d+\.\d+(?:\.\d+)?)(?:/|$)")
 _CUDA_CODE = re.compile(r"\bcode=\[?(sm_\w+)|^-arch=(sm_\w+)")
 # nvcc's options whose value can be the next word (nvcc's manual)
 _WITH_VALUE = ("-gencode", "-arch", "--threads", "--compiler-options", "-Xcompiler", "-ccbin", "--dependency-output")
@@ -119,7 +118,7 @@ def _parse_arguments(compiler: str, launcher: tuple[str, ...], source: str, word
                 unknown.setdefault(text)
         elif value != source:
             unknown.setdefault(value)
-    match = _ROCM.search(str(PurePosixPath(compiler).parent))
+    match = re.search(r"/rocm-(\d+\.\d+(?:\.\d+)?)(?:/|$)", str(PurePosixPath(compiler).parent))
     return CompilerCommand(
         compiler=compiler,
         rocm=match[1] if match else "",
@@ -134,10 +133,6 @@ def _parse_arguments(compiler: str, launcher: tuple[str, ...], source: str, word
     )
 
 
-_SIZES = re.compile(r"([brw])(\d+(?:x\d+)*)")
-_OCCUPANCY = re.compile(r"o(-?\d+)")
-_LONGEST_QUERY = re.compile(r"maxq(\d+)")
-_PADDING = re.compile(r"p(s)?(sk)?(?:(d)([0-9]*))?(?:(dv)([0-9]*))?")
 # upstream's files for CUDA (csrc/flash_attn/src)
 _CUDA_NAME = re.compile(r"flash_(fwd|bwd|fwd_split)_hdim(\d+)_(fp16|bf16)(_causal)?(?:_sm\d+)?")
 _PADDED = ("queries", "keys", "head dim of Q", "head dim of V")
@@ -235,7 +230,7 @@ def _parts(operation: Operation, text: str) -> tuple[list[NamePart], list[str]]:
 
 def _explain_sized_part(operation: Operation, word: str, seen: Counter[str]) -> str | None:
     """Return the meaning of a part with numbers, None if unknown; `seen` counts tiles, warps and matrices."""
-    if match := _SIZES.fullmatch(word):
+    if match := re.fullmatch(r"([brw])(\d+(?:x\d+)*)", word):
         letter, numbers = match.groups()
         position = seen[letter]
         seen[letter] += 1
@@ -245,9 +240,9 @@ def _explain_sized_part(operation: Operation, word: str, seen: Counter[str]) -> 
             return f"tile: {tile}" if len(sizes) == len(operation.tile) else None
         label, names = ("warps", operation.warp_labels) if letter == "r" else ("matrix", operation.mfma_labels)
         return f"{label}: {numbers} for {names[position] if position < len(names) else f'product {position}'}"
-    if match := _OCCUPANCY.fullmatch(word):
+    if match := re.fullmatch(r"o(-?\d+)", word):
         return f"occupancy: {match[1]} per compute unit" if match[1] != "-1" else "occupancy: not limited"
-    if match := _LONGEST_QUERY.fullmatch(word):
+    if match := re.fullmatch(r"maxq(\d+)", word):
         return "any number of queries" if match[1] == "0" else f"at most {match[1]} queries"
     return _explain_padding(word)
 
@@ -257,7 +252,7 @@ def _explain_padding(word: str) -> str | None:
 
     The generator of 2026 adds the multiple that a head dim needs: ``8`` for a multiple of 8, ``1`` for any size.
     """
-    match = _PADDING.fullmatch(word)
+    match = re.fullmatch(r"p(s)?(sk)?(?:(d)([0-9]*))?(?:(dv)([0-9]*))?", word)
     if match is None or word == "p":
         return None
     s, sk, d, d_multiple, dv, dv_multiple = match.groups()

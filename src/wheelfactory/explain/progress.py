@@ -27,7 +27,6 @@ _STEP = re.compile(r"^[^\[]+: \[(\d{1,6})/(\d{1,6})\] (\d{1,9}) s, (.+)$")
 _COMPILES = re.compile(r" -c | -o |^Building |^Compiling |^(?:hip|c)_?compile|^(?:CXX|HIP) ")
 # every compile command of flash-attn contains one of these: a kernel name, the module name or a header path
 _OF_FLASH_ATTN = ("fmha", "flash", "composable_kernel")
-_OBJECT = re.compile(r"\S+\.(?:o|hip|cu|cpp)\b")
 # a log with this many runs that do not start at 1 counts as a mix of parallel builds. Runs of concatenated logs can
 # also lack their start, but there are rarely so many
 _MIXED = 3
@@ -154,7 +153,7 @@ def source_name(text: str) -> str:
     if text.startswith("fmha_"):
         return kernel_name(text.split()[0])
     _, found, rest = text.partition(" -c ")
-    match = _OBJECT.search(rest if found else text)
+    match = re.search(r"\S+\.(?:o|hip|cu|cpp)\b", rest if found else text)
     return PurePosixPath(kernel_name(match[0])).name if match else ""
 
 

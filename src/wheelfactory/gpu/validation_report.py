@@ -171,7 +171,8 @@ def _cases(cases: Sequence[ValidationCase]) -> Iterator[str]:
 def verdict(validation: Validation) -> str:
     """One line: failed, not computed on a GPU, test mode, or validated."""
     hardware, cases = validation.hardware, validation.cases
-    gpu, not_run = hardware.text(""), _not_run_text(cases)
+    count = sum(case.status is Status.NOT_RUN for case in cases)
+    gpu, not_run = hardware.text(""), f"; {count} of {len(cases)} cases not run" if count else ""
     if validation.failed:
         checks = _count("checks", [check.status for check in validation.checks])
         failures = filter(None, (checks, _count("cases", [case.status for case in cases])))
@@ -188,8 +189,3 @@ def verdict(validation: Validation) -> str:
 def _count(kind: str, found: Sequence[Status]) -> str:
     failed = found.count(Status.FAILED)
     return f"{failed} of {len(found)} {kind}" if failed else ""
-
-
-def _not_run_text(cases: Sequence[ValidationCase]) -> str:
-    not_run = [case for case in cases if case.status is Status.NOT_RUN]
-    return f"; {len(not_run)} of {len(cases)} cases not run" if not_run else ""

@@ -27,7 +27,6 @@ from wheelfactory.wheel.read import Wheel
 _WHEEL_CHECKS = ("row", "digest", "build-record", "attestation")
 # the digest has a check of its own, commands of their own yank and add evidence, and the site knows the address
 _CHANGED_LATER = ("sha256", "size", "yanked", "evidence", "url")
-_MAX_FINDINGS = 20
 # what pip and uv write into dist-info beside the wheel's own files
 _OF_INSTALLERS = ("RECORD", "INSTALLER", "REQUESTED", "direct_url.json", "uv_cache.json", "uv_build.json")
 _DO_NOT_USE = "do not install it"
@@ -141,7 +140,7 @@ def _find_row(installed: Distribution, site: PublishedSite) -> WheelRow | None:
 
 def _check_files(installed: Distribution, row: WheelRow, wheel: Wheel) -> GateResult:
     """Check each installed file against the RECORD of the published wheel, and the digest that pip recorded."""
-    findings = list(islice(_file_findings(installed, row, wheel), _MAX_FINDINGS))
+    findings = list(islice(_file_findings(installed, row, wheel), 20))
     caches = sum(_is_cache(str(file)) for file in installed.files or ())
     detail = f"{len(wheel.sizes)} files"
     if caches:

@@ -21,9 +21,7 @@ from wheelfactory.release.bundle import BUNDLE_SUFFIX
 from wheelfactory.release.manifest import WheelRow, parse_rows
 
 _NETWORK_HINT = "check the network, and run the same command again"
-_GONE = (requests.codes.not_found, requests.codes.gone)
 _PAGES_HOST = ".github.io"
-_RELEASE_URL = re.compile(r"https://github\.com/([^/]+/[^/]+)/releases/download/.+")
 
 
 @dataclass(frozen=True)
@@ -45,7 +43,7 @@ class PublishedSite:
 
     def find_repository(self, row: WheelRow) -> str | None:
         """The GitHub repository that published a row: of the site's name, else of the row's URL; None without one."""
-        match = _RELEASE_URL.fullmatch(row.url or "")
+        match = re.fullmatch(r"https://github\.com/([^/]+/[^/]+)/releases/download/.+", row.url or "")
         return self.repository or (match[1] if match else None)
 
     def fetch_wheel(self, row: WheelRow, folder: Path, environ: Mapping[str, str]) -> Path:
@@ -142,7 +140,7 @@ def _get(url: str, environ: Mapping[str, str], **options: Any) -> Iterator[reque
     """Open a file of a server; None if the server has none. Raises `InputError` for any other failure."""
     try:
         with http_session(environ) as session, session.get(url, **options) as response:
-            if response.status_code in _GONE:
+            if response.status_code in (requests.codes.not_found, requests.codes.gone):
                 yield None
             else:
                 require_ok(response)

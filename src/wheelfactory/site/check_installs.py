@@ -49,7 +49,6 @@ _OWN_SETTINGS = {
     "UV_NO_CACHE": "1",
     "UV_NO_CONFIG": "1",
 }
-_MAX_REASON = 500
 _START_OF_ERROR = re.compile(r"^\s*(ERROR\b|error\b|\u00d7).*", re.MULTILINE | re.DOTALL)
 _REMEDY = "repair or yank what is published"
 
@@ -186,5 +185,5 @@ def _check_published(
 
 
 def _failed(step: str, row: WheelRow, expected: str, found: str) -> GateResult:
-    shown = " ".join(found.split())[:_MAX_REASON]
+    shown = " ".join(found.split())[:500]
     return GateResult.from_findings(step, [Finding(file=row.filename, expected=expected, found=shown, remedy=_REMEDY)])

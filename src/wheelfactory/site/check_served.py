@@ -21,7 +21,6 @@ from wheelfactory.verify.result import Finding, GateResult, Status
 POLL_S = 15.0
 """Seconds between two looks at a site that is not up to date yet."""
 
-_MAX_FINDINGS = 20
 _DEPLOY = "generate the site again: `wheelfactory index`, or the workflow pages"
 _REPLACE = "run build.yml, which builds a replacement, or exclude the cell in matrix.yaml"
 _UPLOAD = "restore the file, or yank the wheel"
@@ -130,4 +129,4 @@ def check_cells(rows: Iterable[WheelRow], cells: Iterable[Cell]) -> GateResult:
 
 
 def _result(check: str, findings: Iterator[Finding], detail: str) -> GateResult:
-    return GateResult.from_findings(check, list(islice(findings, _MAX_FINDINGS)), detail)
+    return GateResult.from_findings(check, list(islice(findings, 20)), detail)

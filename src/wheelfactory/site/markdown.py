@@ -19,7 +19,6 @@ from wheelfactory.core.wrap import as_printable
 _SPECIAL = re.compile(r"[\\`*_\[\]<>&~$!]|(?<=:)//|(?<=www)\.", re.IGNORECASE)
 # what starts a list or a heading at the start of a line
 _BLOCK = re.compile(r"^(?:[-+=]|[0-9]+(?=[.)](?:\s|$)))")
-_LINKED_SCHEMES = ("", "http", "https", "file")
 # not quoted in an address, beside letters, digits and ``_.-``. Brackets and quotes are: they end a link
 _ADDRESS_CHARACTERS = ":/?#@!$&*+,;=%~"
 
@@ -50,7 +49,7 @@ def escape(text: str) -> str:
 def link(text: str, address: str) -> str:
     """Markdown `text` as a link; unchanged if the address is neither a file nor a web page."""
     try:
-        known = urlsplit(address).scheme in _LINKED_SCHEMES
+        known = urlsplit(address).scheme in ("", "http", "https", "file")
     except ValueError:
         known = False
     return f"[{text}]({quote(one_line(address), safe=_ADDRESS_CHARACTERS)})" if known and address else text

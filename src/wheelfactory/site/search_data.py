@@ -26,7 +26,7 @@ from wheelfactory.matrix.facts import Matrix
 from wheelfactory.matrix.rules import GPU
 from wheelfactory.release.manifest import WheelRow, current_rows, verified_archs
 from wheelfactory.site.coverage import NEEDS_RUNNER, RUNNER_HINT, CellState, Coverage, compute_coverage
-from wheelfactory.site.doctor_facts import support_tables
+from wheelfactory.site.doctor_file import support_tables
 from wheelfactory.site.index import install_templates
 from wheelfactory.site.markdown import size_text
 from wheelfactory.site.wheel_text import evidence_lines, executed_lines, missing_checks, preferred_first_key

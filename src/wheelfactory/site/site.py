@@ -12,14 +12,12 @@ from typing import Any
 
 from wheelfactory.matrix.facts import Matrix
 from wheelfactory.release.manifest import WheelRow
-from wheelfactory.site.doctor_facts import doctor_facts
+from wheelfactory.site.doctor_file import build_single_file, doctor_facts
 from wheelfactory.site.index import render_index
 from wheelfactory.site.packages import packages_html, packages_page
 from wheelfactory.site.search_data import search_data
-from wheelfactory.site.single_file import build_single_file
 
 _PAGE = Path(__file__).parent / "page"
-_SUFFIXES = (".css", ".html", ".js")
 
 
 def render_site(matrix: Matrix, rows: Sequence[WheelRow], address: str = "", *, docs: bool = False) -> dict[str, bytes]:
@@ -40,7 +38,7 @@ def render_site(matrix: Matrix, rows: Sequence[WheelRow], address: str = "", *, 
 def search_page_files(matrix: Matrix, rows: Sequence[WheelRow], *, docs: bool) -> dict[str, bytes]:
     """The files of the search page by path: the static files, and the data."""
     # the data is a script: a page opened from disk may load scripts, but not JSON
-    static = sorted(path for path in _PAGE.rglob("*") if path.suffix in _SUFFIXES)
+    static = sorted(path for path in _PAGE.rglob("*") if path.suffix in (".css", ".html", ".js"))
     files = {path.relative_to(_PAGE).as_posix(): path.read_bytes() for path in static}
     return {**files, "search/data.js": _script(search_data(matrix, rows, docs=docs))}
 

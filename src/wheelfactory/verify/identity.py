@@ -17,7 +17,6 @@ from wheelfactory.wheel.repair import manylinux_platforms
 
 _AGAIN = "build the cell again"
 _COMMIT = re.compile("commit:[0-9a-f]{40}")
-_COMPILER = re.compile(r"HIP version: (?P<hip>\d+\.\d+)|clang version ")
 # the local version of torch: by PyTorch, by AMD for users, and in rocm/pytorch images. Source: their wheels and images
 _TORCH_BUILD = re.compile(r"rocm(?P<rocm>\d+(\.\d+){1,2})(\.lw)?(\.git[0-9a-f]+)?|git[0-9a-f]+")
 
@@ -118,7 +117,7 @@ def _check_toolchain(subject: Subject) -> Iterator[Finding]:
     if built_for is None or (built_for["rocm"] and not same_rocm(built_for["rocm"], cell.rocm)):
         expected = f"AMD's torch {cell.torch}" if cell.amd_torch else f"torch {cell.torch}+rocm{cell.rocm}"
         yield from check_equal("build record torch", expected, toolchain.torch, "build against the torch of the cell")
-    compiler = _COMPILER.search(toolchain.compiler or "")
+    compiler = re.search(r"HIP version: (?P<hip>\d+\.\d+)|clang version ", toolchain.compiler or "")
     hip = ".".join((toolchain.hip or "").split(".")[:2])
     if toolchain.compiler is not None and not compiler:
         yield from check_equal("build record compiler", "hipcc, a clang", toolchain.compiler, _AGAIN)

@@ -26,8 +26,6 @@ from wheelfactory.wheel.repair import SYSTEM_LIBRARIES
 
 # what a CK extension needs of torch. Source: its cpp_extension.py for HIP, and extensions that it linked
 _TORCH = ("libc10.so", "libc10_hip.so", "libtorch.so", "libtorch_cpu.so", "libtorch_hip.so", "libtorch_python.so")
-_LOADER = "ld-linux-x86-64.so.2"
-_RUNPATH = re.compile(r"\$ORIGIN(/[A-Za-z0-9_+-][A-Za-z0-9._+-]*)*")
 
 
 def check_symbols(subject: Subject) -> GateResult:
@@ -152,13 +150,13 @@ def hip_library(rocm: str) -> str:
 
 def _library_findings(elf: ElfFile, rocm: str) -> Iterator[Finding]:
     for name in dict.fromkeys(elf.needed):
-        if name not in (*_TORCH, hip_library(rocm), *SYSTEM_LIBRARIES, _LOADER):
+        if name not in (*_TORCH, hip_library(rocm), *SYSTEM_LIBRARIES, "ld-linux-x86-64.so.2"):
             expected = f"libraries of torch, {hip_library(rocm)} of ROCm {rocm}, and the system"
             remedy = "link it statically, or not at all: users of the wheel do not have it"
             yield Finding(elf.name, expected, name, remedy)
     if elf.soname not in (None, elf.name):
         yield Finding(elf.name, "no SONAME, or the file's", elf.soname or "''", "link it as torch's cpp_extension does")
     for path in elf.runpath:
-        if not _RUNPATH.fullmatch(path):
+        if not re.fullmatch(r"\$ORIGIN(/[A-Za-z0-9_+-][A-Za-z0-9._+-]*)*", path):
             # an absolute path of the build machine, or one out of the environment, may hold anything elsewhere
             yield Finding(elf.name, "no RUNPATH, or one below $ORIGIN", path or "''", "link without -rpath")

@@ -30,8 +30,6 @@ from wheelfactory.wheel.corrections import added_members, corrected_lines, corre
 from wheelfactory.wheel.read import BUILD_RECORD_NAME, Wheel
 from wheelfactory.wheel.zip_format import ArchiveWriter
 
-_CHUNK = 1 << 20
-
 
 def finish_wheel(raw: Path, record: BuildRecord, folder: Path, platform: str | None = None) -> Path:
     """Write the finished wheel of a cell into `folder` and return its path.
@@ -159,7 +157,7 @@ def _read_known_lines(wheel: Wheel) -> Mapping[str, list[str]]:
 def hash_and_size(file: IO[bytes]) -> list[str]:
     """Return hash and size of a file as RECORD spells them."""
     digest, size = hashlib.sha256(), 0
-    while piece := file.read(_CHUNK):
+    while piece := file.read(1 << 20):
         digest.update(piece)
         size += len(piece)
     text = base64.urlsafe_b64encode(digest.digest()).rstrip(b"=").decode()

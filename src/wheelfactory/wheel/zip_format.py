@@ -22,7 +22,6 @@ DateTime: TypeAlias = "tuple[int, int, int, int, int, int]"
 EARLIEST_TIME: DateTime = (1980, 1, 1, 0, 0, 0)
 """The earliest time that a zip archive can hold."""
 
-_CHUNK = 1 << 20
 
 ENCRYPTED, HAS_DESCRIPTOR, UTF8 = 0x1, 0x8, 0x800
 """Flags of a member. A descriptor with CRC and sizes follows a member whose writer could not seek."""
@@ -203,7 +202,7 @@ class ArchiveWriter:
         source.seek(found[1])
         left = info.compress_size
         while left:
-            piece = source.read(min(left, _CHUNK))
+            piece = source.read(min(left, 1 << 20))
             if not piece:
                 raise zipfile.BadZipFile(f"{name} is truncated")
             self._write(piece)

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from refresh.derived import CELLS, derived_files, write_derived
-from refresh.workflow_settings import workflow_settings
+from refresh.derived import CELLS, derived_files, workflow_settings, write_derived
 from small_matrix import small_matrix
 from wheelfactory.core.errors import DONE, FactoryError
 from wheelfactory.core.files import MATRIX, ROOT

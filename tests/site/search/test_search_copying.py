@@ -22,7 +22,7 @@ from search_page import ELSEWHERE, Visit, serving, unfold, write_page
 from wheel_factory import make_wheel, metadata_text
 from wheelfactory.matrix.facts import Matrix
 from wheelfactory.release.manifest import read_manifest
-from wheelfactory.site.single_file import build_single_file
+from wheelfactory.site.doctor_file import build_single_file
 
 pytestmark = pytest.mark.slow
 

@@ -137,7 +137,6 @@ def training_text(report: TrainingReport) -> Iterator[str | TextTable]:
 def change_text(name: str, changes: Sequence[FigureChange], threshold: float) -> Iterator[str | TextTable]:
     """The table of a comparison with the report called `name`, and the number of regressions."""
     yield f"compared with {name}:"
-    header = ("implementation", "figure", "before", "now", "change", "")
     rows = [
         (
             _name(change.implementation),
@@ -149,7 +148,7 @@ def change_text(name: str, changes: Sequence[FigureChange], threshold: float) ->
         )
         for change in changes
     ]
-    yield _table(header, rows, left=(0, 1, 5), key_columns=2)
+    yield _table(("implementation", "figure", "before", "now", "change", ""), rows, left=(0, 1, 5), key_columns=2)
     worse = sum(change.is_worse for change in changes)
     yield f"{worse} worse" if worse else f"nothing is worse by more than {threshold:g} %"
 
@@ -176,8 +175,7 @@ def _environment_lines(
 ) -> Iterator[str]:
     processor = f"CPU {cpu}" if cpu else "CPU"
     devices = [hardware.text(processor), *([processor] if cpu and hardware.device else [])]
-    facts = [*devices, f"torch {software.torch}", *software.built_with, f"Python {software.python}"]
-    yield ", ".join(facts)
+    yield ", ".join([*devices, f"torch {software.torch}", *software.built_with, f"Python {software.python}"])
     if dropped is not None:
         options = ", ".join(dropped) or "none"
         yield f"test mode for non-AMD GPUs (dropped launch options: {options}): not evidence for AMD GPUs"

@@ -54,9 +54,13 @@ def plot_attention(report: AttentionReport, paths: Sequence[Path]) -> None:
         return
     config, panels = report.config, _panels(report)
     length = f"{'longest sequence' if config.preset == 'varlen' else 'sequence length'} (tokens)"
+    title = (
+        f"Attention on {report.hardware.text(report.cpu or 'CPU')}, {config.dtype}\n"
+        f"batch {config.batch}, {config.heads} heads, head dim {config.head_dim}, {options_text(config)}"
+    )
     measured = [field for field in panels if any(getattr(row, field) is not None for row in report.rows)]
     with _style():
-        figure, every = _figure(_title(report), report.dropped_launch_options, panels=max(len(measured), 1))
+        figure, every = _figure(title, report.dropped_launch_options, panels=max(len(measured), 1))
         for axes, field in zip(every, measured, strict=False):  # without measurements: one empty panel
             for name in [implementation.name for implementation in report.implementations]:
                 rows = [row for row in report.rows if row.implementation == name]
@@ -68,14 +72,6 @@ def plot_attention(report: AttentionReport, paths: Sequence[Path]) -> None:
             axes.xaxis.minorticks_off()
             axes.yaxis.set_major_formatter(lambda number, _place: f"{number:g}")
         _write(figure, every[0], paths)
-
-
-def _title(report: AttentionReport) -> str:
-    config = report.config
-    return (
-        f"Attention on {report.hardware.text(report.cpu or 'CPU')}, {config.dtype}\n"
-        f"batch {config.batch}, {config.heads} heads, head dim {config.head_dim}, {options_text(config)}"
-    )
 
 
 def _panels(report: AttentionReport) -> dict[str, str]:

@@ -44,7 +44,6 @@ CREATIONS = ((60, 80), (3600, 500))
 """Seconds, and requests within them that may create content (GitHub's documentation of rate limits)."""
 _PAGE, _MOST_PAGES = 100, 100
 """GitHub gives at most 100 entries a page, and 10,000 releases."""
-_BLOCK = 1 << 20
 _MOST_BYTES = 1 << 31
 """Bytes of an asset; GitHub refuses more."""
 
@@ -247,7 +246,7 @@ class _Body:
         return self._size
 
     def __iter__(self) -> Iterator[bytes]:
-        while block := self._file.read(_BLOCK):
+        while block := self._file.read(1 << 20):
             yield block
             self._report_progress(self._file.tell(), self._size)
 

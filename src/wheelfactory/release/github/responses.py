@@ -13,7 +13,6 @@ from wheelfactory.core.strict import parse_json
 
 # without a Retry-After header: at least one minute, then longer each time (GitHub's rate limit documentation)
 _FIRST_SECONDARY_PAUSE_S = 60.0
-_LONGEST_MESSAGE = 300
 _T = TypeVar("_T")
 _Model = TypeVar("_Model", bound=FrozenModel)
 _RUN_AGAIN = "run the same command again; uploaded files are kept"
@@ -137,4 +136,4 @@ def _message(answer: requests.Response) -> str:
         return ""
     problems = [error for error in found.errors or () if isinstance(error, _Problem)]
     parts = [f"{problem.field or ''} {problem.message or problem.code or ''}".strip() for problem in problems]
-    return " ".join("; ".join([found.message, *parts]).split())[:_LONGEST_MESSAGE]
+    return " ".join("; ".join([found.message, *parts]).split())[:300]

@@ -74,16 +74,13 @@ def _drop_names(symbol: str) -> str:
     return kept + symbol[at:]
 
 
-_TORCH_NAMESPACES = ("c10", "at", "torch", "caffe2")
-
-
 def guess_provider(symbol: str) -> str:
     """Guess from its name where an unversioned symbol comes from: torch, HIP, Python or unknown."""
     name = find_qualified_name(symbol)
     if name is not None:
         for prefix in _SPECIAL.values():
             name = name.removeprefix(prefix)
-        return "torch" if name.split("::")[0] in _TORCH_NAMESPACES else "unknown"
+        return "torch" if name.split("::")[0] in ("c10", "at", "torch", "caffe2") else "unknown"
     if symbol.startswith(("hip", "__hip")):
         return "HIP"
     if symbol.startswith(("Py", "_Py")):

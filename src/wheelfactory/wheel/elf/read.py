@@ -82,8 +82,6 @@ Source: objects of clang 21 to 23. Without relocatable device code there is none
 with a longer name.
 """
 
-_MAX_LAYOUT_FAULTS = 10
-
 
 @dataclass(frozen=True, kw_only=True)
 class ElfFile(Dynamic):
@@ -126,7 +124,7 @@ def read_elf(name: str, data: Buffer) -> ElfFile:
         packages=_read_packages(image),
         relocatable_kernels=kernels.size // _WAITING_KERNEL_SIZE if kernels else 0,
         # a hostile file may have millions of faults
-        layout_faults=tuple(islice(find_layout_faults(image), _MAX_LAYOUT_FAULTS)),
+        layout_faults=tuple(islice(find_layout_faults(image), 10)),
         code_for=arch_from_flags(image.flags) if image.machine == EM_AMDGPU else None,
     )
 

@@ -1,1 +1,0 @@
-"""Programs that measure, run by path in the Python of a user; of the factory they import what stands beside them."""
