@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
+import requests
 from packaging.version import Version
 from pypi_simple import PYPI_SIMPLE_ENDPOINT
 
 from refresh.torch_index import TorchIndex
 from wheelfactory.core.cell import preview_commit
 from wheelfactory.core.errors import FactoryError
-from wheelfactory.core.http import http_error_reason
-from wheelfactory.core.package_index import INDEX_ERRORS, package_index
+from wheelfactory.core.http import http_error_reason, open_package_index
 from wheelfactory.core.process import GIT_ENVIRON, capture
 from wheelfactory.matrix.facts import Matrix
 
@@ -69,9 +69,9 @@ def _new_rocms(matrix: Matrix, index: TorchIndex) -> Iterator[str]:
 def _new_releases(matrix: Matrix, environ: Mapping[str, str]) -> Iterator[str]:
     address = environ.get("PIP_INDEX_URL") or PYPI_SIMPLE_ENDPOINT
     try:
-        with package_index(address, environ) as index:
+        with open_package_index(address, environ) as index:
             packages = index.get_project_page("flash-attn").packages
-    except INDEX_ERRORS as error:
+    except requests.RequestException as error:
         raise FactoryError("cannot read an index", f"flash-attn: {http_error_reason(error)}", _NETWORK) from error
     known = {Version(version) for version in matrix.flash_attn}
     sdists = [package for package in packages if package.package_type == "sdist" and not package.is_yanked]

@@ -7,13 +7,13 @@ from collections.abc import Iterable, Mapping
 from typing import TypeAlias
 from urllib.parse import unquote, urlsplit
 
+import requests
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 from packaging.version import Version
 
 from wheelfactory.core.cell import name_python
 from wheelfactory.core.errors import FactoryError
-from wheelfactory.core.http import http_error_reason
-from wheelfactory.core.package_index import INDEX_ERRORS, package_index
+from wheelfactory.core.http import http_error_reason, open_package_index
 from wheelfactory.matrix.facts import Rocm
 
 PYTORCH = "https://download.pytorch.org/whl"
@@ -64,12 +64,12 @@ class TorchIndex:
     def _read_names(self, address: str, what: str) -> list[str]:
         """The names of the files of torch on an index, without yanked ones. Raises `FactoryError`."""
         try:
-            with package_index(address, self._environ) as index:
+            with open_package_index(address, self._environ) as index:
                 page = index.get_project_page("torch")
-            urls = [urlsplit(package.url) for package in page.packages if not package.is_yanked]
+                urls = [urlsplit(package.url) for package in page.packages if not package.is_yanked]
             # file names from the URLs, as pip reads them; the text of a link can differ
             return [unquote(url.path.rpartition("/")[2]) for url in urls]
-        except INDEX_ERRORS as error:
+        except requests.RequestException as error:
             which = f"{what}, {address}: {http_error_reason(error)}"
             raise FactoryError("cannot read an index", which, _HINT) from error
 

@@ -16,9 +16,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import requests
+
 from wheelfactory.core.errors import SourceError
 from wheelfactory.core.files import atomic_path, content_key, file_sha256, scratch_dir, write_atomic
-from wheelfactory.core.http import http_error_reason, require_ok, save_body
+from wheelfactory.core.http import http_error_reason, open_package_index, require_ok, save_body
 from wheelfactory.core.process import GIT_ENVIRON, capture
 from wheelfactory.core.progress import logger
 from wheelfactory.matrix.facts import FlashAttn
@@ -78,20 +80,19 @@ def fetch_file(project: str, filename: str, sha256: str, cache: Path, environ: M
     # imported late: takes a quarter of a command's start, and the cache usually has the file
     from pypi_simple import PYPI_SIMPLE_ENDPOINT
 
-    from wheelfactory.core.package_index import INDEX_ERRORS, package_index
-
     logger.info("downloading %s", filename)
     index = environ.get("PIP_INDEX_URL") or PYPI_SIMPLE_ENDPOINT
-    with atomic_path(path) as written, package_index(index, environ) as client:
+    with atomic_path(path) as written:
         try:
-            packages = {package.filename: package for package in client.get_project_page(project).packages}
-            if filename not in packages:
-                hint = "check its name in matrix.yaml"
-                raise SourceError("no such file on the index", f"{filename} of {project}", hint)
-            with client.s.get(packages[filename].url, stream=True) as response:
-                require_ok(response)
-                save_body(response, written, _MAX_SOURCE_BYTES)
-        except INDEX_ERRORS as error:
+            with open_package_index(index, environ) as client:
+                packages = {package.filename: package for package in client.get_project_page(project).packages}
+                if filename not in packages:
+                    hint = "check its name in matrix.yaml"
+                    raise SourceError("no such file on the index", f"{filename} of {project}", hint)
+                with client.s.get(packages[filename].url, stream=True) as response:
+                    require_ok(response)
+                    save_body(response, written, _MAX_SOURCE_BYTES)
+        except requests.RequestException as error:
             hint = "check the network, or set PIP_INDEX_URL to a reachable index"
             raise SourceError("cannot download", f"{filename}: {http_error_reason(error)}", hint) from error
         found = file_sha256(written)

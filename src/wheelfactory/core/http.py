@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urljoin, urlsplit
 
 import requests
@@ -19,6 +19,9 @@ from urllib3.util import Retry
 
 from wheelfactory.core.errors import FactoryError
 from wheelfactory.core.query import DOWNLOAD_TIMEOUT_S, call_within
+
+if TYPE_CHECKING:
+    from pypi_simple import PyPISimple
 
 TIMEOUT_S = 60
 """For the connection, and between two received bytes."""
@@ -134,6 +137,27 @@ def http_session(
     for scheme in ("http://", "https://"):
         session.mount(scheme, HTTPAdapter(max_retries=retries))
     return session
+
+
+@contextmanager
+def open_package_index(url: str, environ: Mapping[str, str]) -> Iterator[PyPISimple]:
+    """Open a package index, such as PyPI; ``PIP_CERT`` in `environ` names a CA bundle.
+
+    Raises `requests.RequestException` if it cannot be reached, or what it sends in the block is not of an index.
+    """
+    # imported late: takes a quarter of a command's start
+    from bs4 import ParserRejectedMarkup
+    from pypi_simple import NoSuchProjectError, PyPISimple, UnsupportedRepoVersionError
+
+    # ValueError: another content type, invalid JSON, or JSON of something else; the parsers recurse into JSON and HTML
+    not_an_index = (NoSuchProjectError, UnsupportedRepoVersionError, ParserRejectedMarkup, ValueError, RecursionError)
+    with PyPISimple(url, session=http_session(environ)) as client:
+        try:
+            yield client
+        except requests.RequestException:
+            raise
+        except not_an_index as error:
+            raise requests.RequestException(str(error) or type(error).__name__) from error
 
 
 # the start of urllib3's messages about a connection: ``HTTPConnection(host='127.0.0.1', port=9)``

@@ -162,9 +162,7 @@ def estimate_to_json(kernel_set: KernelSet, estimate: EstimateOrReason, sharding
     """
     names = {"id": kernel_set.id, "flash-attn": kernel_set.releases, "cells": [cell.id for cell in kernel_set.cells]}
     if isinstance(estimate, str):
-        count = sharding.shards or 0
-        numbered = Shard.names(count)
-        return {**names, "shards": numbered, "unavailable": estimate}
+        return {**names, "shards": Shard.names(sharding.shards or 0), "unavailable": estimate}
     return {
         **names,
         "sources": estimate.sources,

@@ -62,9 +62,16 @@ class Compiler:
         return self.llvm >= (RUNAWAY_AMD if self.amd else RUNAWAY_UPSTREAM)
 
 
+def run_tool(
+    command: Sequence[str], environ: Mapping[str, str], folder: str | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run a program of a compiler, whatever its exit status. Raises `OSError` if it cannot be started."""
+    return subprocess.run(command, cwd=folder, env=dict(environ), capture_output=True, text=True, errors="replace")
+
+
 def read_compiler(hipcc: str, environ: Mapping[str, str]) -> Compiler:
     """Read the compiler behind a hipcc. Raises `OSError` if it cannot be started."""
-    done = subprocess.run([hipcc, "--version"], capture_output=True, text=True, errors="replace", env=dict(environ))
+    done = run_tool([hipcc, "--version"], environ)
     lines = [line.strip() for line in done.stdout.splitlines() if "version" in line]
     clang = next((line for line in lines if "clang version" in line), "")
     number = re.search(r"clang version (\d+)", clang)
@@ -83,8 +90,7 @@ def read_compiler(hipcc: str, environ: Mapping[str, str]) -> Compiler:
 def _host_libraries(hipcc: str, environ: Mapping[str, str]) -> list[str]:
     """The version macros of the C and C++ headers: the same compiler finds other headers on another system."""
     command = [hipcc, "-x", "hip", "--cuda-host-only", "-include", "cstdlib", "-dM", "-E", os.devnull]
-    done = subprocess.run(command, capture_output=True, text=True, errors="replace", env=dict(environ))
-    return sorted(line for line in done.stdout.splitlines() if _LIBRARY_VERSION.match(line))
+    return sorted(line for line in run_tool(command, environ).stdout.splitlines() if _LIBRARY_VERSION.match(line))
 
 
 def _files(hipcc: Path, version_text: str, llvm: int, environ: Mapping[str, str]) -> Iterator[Path]:

@@ -13,7 +13,6 @@ import mmap
 import re
 import shlex
 import struct
-import subprocess
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -21,6 +20,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from wheelfactory.core.errors import BuildError
+from wheelfactory.kernels.compiler.hipcc import run_tool
 from wheelfactory.kernels.compiler.targets import HOST
 from wheelfactory.wheel.elf.code_object import read_kernel_names, read_registered_names
 from wheelfactory.wheel.elf.image import SECTION_HEADER, Buffer, DamagedElfError, ElfImage
@@ -90,9 +90,7 @@ def read_bundler(command: Sequence[str], folder: str, environ: Mapping[str, str]
 
     Raises `CannotComposeError` if it does so in another way than `Bundler` does.
     """
-    done = subprocess.run(
-        [*command, "-###"], cwd=folder, env=dict(environ), capture_output=True, text=True, errors="replace"
-    )
+    done = run_tool([*command, "-###"], environ, folder)
     if "clang-linker-wrapper" in done.stderr:
         # it links the code of an arch with other options than a compile for that arch alone
         raise CannotComposeError(
@@ -124,7 +122,7 @@ def _with_written_host(bundler: Bundler, folder: str, environ: Mapping[str, str]
         for arch, path in code.items():
             path.write_text(arch)
         command = bundler.command(code, Path(name, "bundle"))
-        done = subprocess.run(command, env=dict(environ), capture_output=True, text=True, errors="replace")
+        done = run_tool(command, environ)
         if done.returncode:
             raise CannotComposeError(f"clang-offload-bundler failed: {done.stderr.strip()[:200]}")
         written = Path(name, "bundle").read_bytes()

@@ -9,7 +9,6 @@ import hashlib
 import json
 import os
 import resource
-import subprocess
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -19,6 +18,7 @@ from wheelfactory.core.errors import BuildError
 from wheelfactory.core.files import write_atomic
 from wheelfactory.core.strict import parse_json, parse_record, read_record
 from wheelfactory.core.wrap import shorten_names
+from wheelfactory.kernels.compiler.hipcc import run_tool
 from wheelfactory.kernels.compiler.key import diff_key_parts
 from wheelfactory.kernels.compiler.store import SetKey
 
@@ -170,9 +170,8 @@ def require_supported_archs(hipcc: str, archs: Sequence[str], environ: Mapping[s
     refused = []
     for arch in archs:
         command = [hipcc, "-x", "hip", f"--offload-arch={arch}", "-###", "-c", os.devnull, "-o", os.devnull]
-        done = subprocess.run(command, capture_output=True, text=True, errors="replace", env=dict(environ))
         # ignore other errors here: the compile itself reports them better
-        errors = [line for line in done.stderr.splitlines() if "error:" in line and arch in line]
+        errors = [line for line in run_tool(command, environ).stderr.splitlines() if "error:" in line and arch in line]
         if errors:
             refused.append(f"{arch} ({errors[0]})")
     if refused:

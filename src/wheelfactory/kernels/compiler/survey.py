@@ -10,7 +10,6 @@ import hashlib
 import json
 import os
 import shutil
-import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -23,7 +22,7 @@ from wheelfactory.core.errors import BuildError
 from wheelfactory.core.files import write_atomic
 from wheelfactory.core.strict import parse_record
 from wheelfactory.kernels.compiler.commands import PLACEHOLDER, read_driver_bundler
-from wheelfactory.kernels.compiler.hipcc import read_compiler, rocm_root
+from wheelfactory.kernels.compiler.hipcc import read_compiler, rocm_root, run_tool
 from wheelfactory.kernels.compiler.key import CompileInputs, header_paths, key_environment, rocm_headers_sha256
 from wheelfactory.kernels.compiler.objects import CannotComposeError
 from wheelfactory.kernels.compiler.request import SURVEYED, CompileRequest, CompileResult, require_supported_archs
@@ -90,13 +89,14 @@ def write_survey(request: CompileRequest, inputs: CompileInputs, environ: Mappin
     for name in (*headers, *sources.values()):  # in a container, setup.py runs in a folder of the container
         (copy / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(root / name, copy / name)
+    version = run_tool([inputs.hipcc, "--version"], environ).stdout.splitlines()
     survey = Survey(
         root=str(copy),
         headers=tuple(headers),
         sources=sources,
         compiler=inputs.compiler.content,
         worker_compiler=worker_compiler(inputs.compiler.content, rocm),
-        comment=_read_comment(inputs.hipcc, environ),
+        comment=next((line.strip() for line in version if "clang version" in line), ""),  # clang writes it into objects
         environ=key_environment(environ, rocm),
         parts=tuple(_part(inputs, targets) for targets in inputs.target_lists(request.targets)),
     )
@@ -117,12 +117,6 @@ def _require_composable(inputs: CompileInputs, environ: Mapping[str, str]) -> No
     except CannotComposeError as error:
         hint = "compile whole objects with each cell: build without --remote"
         raise BuildError("this compiler's objects cannot be put together", str(error), hint) from None
-
-
-def _read_comment(hipcc: str, environ: Mapping[str, str]) -> str:
-    """The line of ``--version`` that clang also writes into objects; empty if there is none."""
-    done = subprocess.run([hipcc, "--version"], capture_output=True, text=True, errors="replace", env=dict(environ))
-    return next((line.strip() for line in done.stdout.splitlines() if "clang version" in line), "")
 
 
 def main(arguments: list[str]) -> int:
