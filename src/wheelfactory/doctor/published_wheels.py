@@ -177,8 +177,7 @@ class PublishedWheel:
     @property
     def machine(self) -> str | None:
         """``x86_64``; None for a wheel for any machine."""
-        platform = self._tags[2]
-        match = re.search(r"(?:linux|manylinux\d+|manylinux_\d+_\d+)_(\w+)$", platform.split(".")[0], re.ASCII)
+        match = re.search(r"(?:linux|manylinux\d+|manylinux_\d+_\d+)_(\w+)$", self._tags[2].split(".")[0], re.ASCII)
         return match[1] if match else None
 
     @property

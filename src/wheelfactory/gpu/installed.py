@@ -75,8 +75,7 @@ class InstalledPackage(ProgramReport):
             return None
         if self.label:
             return self.label.backend
-        compiled = any(map(_EXTENSION.search, self.distribution.files or ()))
-        return Backend.CK if compiled else Backend.TRITON
+        return Backend.CK if any(map(_EXTENSION.search, self.distribution.files or ())) else Backend.TRITON
 
     @cached_property
     def record(self) -> BuildRecord | None:

@@ -62,8 +62,7 @@ class _Signer:
         """Read a certificate. What it does not name is empty, as for a person who signed."""
         names = certificate.extensions.get_extension_for_class(SubjectAlternativeName).value
         workflow = " ".join(names.get_values_for_type(UniformResourceIdentifier))
-        named = {name: _extension(certificate, number) for name, number in _EXTENSIONS.items()}
-        return cls(workflow=workflow, **named)
+        return cls(workflow=workflow, **{name: _extension(certificate, number) for name, number in _EXTENSIONS.items()})
 
 
 def _extension(certificate: Certificate, number: int) -> str:
@@ -135,8 +134,7 @@ def check_attestation(
         found = f"another sha256: {', '.join(sorted(digests))}" if digests else f"{len(subjects)} other files"
         return _failed(name, f"an attestation of {file} with sha256 {sha256}", found, "do not use the file")
     widened = f"; signatures at {ref} count" if ref else ""
-    detail = f"signed by {signer.workflow}, commit {signer.commit}{widened}"
-    return GateResult.from_findings("attestation", [], detail)
+    return GateResult.from_findings("attestation", [], f"signed by {signer.workflow}, commit {signer.commit}{widened}")
 
 
 def _failed(name: str, expected: str, found: str, remedy: str) -> GateResult:

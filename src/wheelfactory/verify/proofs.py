@@ -142,9 +142,7 @@ def run_program(
         return f"timed out after {timeout:.0f} seconds"
     for line in dict.fromkeys(line for line in done.stderr.splitlines() if line.startswith("error: ")):
         logger.info("%s", line)  # LLVM's message; its Python exception does not contain it
-    if done.returncode:
-        return _describe_failure(done)
-    return read_report(done.stdout, kind)
+    return _describe_failure(done) if done.returncode else read_report(done.stdout, kind)
 
 
 def read_report(output: str, kind: type[AnyReport]) -> AnyReport | str:

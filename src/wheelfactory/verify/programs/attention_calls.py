@@ -85,9 +85,7 @@ def public_function(module: str, case: AttentionCase, device: str) -> Attention:
     """
     if case.cache:
         return _CachedCall(module, case, device)
-    if case.packed:
-        return _PackedCall(module, case, device)
-    return _Call(module, case, device)
+    return _PackedCall(module, case, device) if case.packed else _Call(module, case, device)
 
 
 class _Call:
