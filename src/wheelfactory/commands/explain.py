@@ -64,7 +64,8 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
         expansion = expand(facts)
         cell = require_cell(expansion, options.subject)
         document = _cell_document(facts, cell, sorted(expansion.pythons[cell], key=lambda text: int(text[2:])))
-        print_results(*(json.dumps(document, indent=2).split("\n") if options.json else _cell_lines(cell, document)))
+        as_lines = json.dumps(document, indent=2).split("\n")
+        print_results(*(as_lines if options.json else _cell_lines(cell, document)))
     return DONE
 
 

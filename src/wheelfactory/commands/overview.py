@@ -66,7 +66,8 @@ def overview_text(table: TextTable, unknown: str) -> list[str | TextTable]:
     """The table, with notes on its hours if they need any; `unknown` is the one that explains ``?``."""
     hours = [row[-1] for row in table.rows]
     is_shared = sum(text != "0.0" for text in hours) > 1
-    return [table, *([_SHARED] if is_shared else []), *([unknown] if any("?" in text for text in hours) else [])]
+    notes = [*([_SHARED] if is_shared else []), *([unknown] if any("?" in text for text in hours) else [])]
+    return [table, *notes]
 
 
 def local_build_lines(local_builds: Mapping[Cell, str], host: Host) -> list[str]:

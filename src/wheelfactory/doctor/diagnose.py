@@ -89,7 +89,8 @@ def foreign_module(machine: Machine) -> Diagnosis:
     folder = shlex.quote(f"{machine.foreign_flash_attn}/flash_attn")
     if machine.foreign_owner:
         what = f"{machine.foreign_owner} brings a module flash_attn, which is not flash-attn: {folder}"
-        return Diagnosis("fake flash-attn", what, uninstall_command(machine, machine.foreign_owner.partition(" ")[0]))
+        remedy = uninstall_command(machine, machine.foreign_owner.partition(" ")[0])
+        return Diagnosis("fake flash-attn", what, remedy)
     what = f"{folder} is a folder of no distribution, such as a clone, and Python would import it as flash_attn"
     return Diagnosis("folder shadows flash-attn", what, f"rename or remove {folder}, or take it off PYTHONPATH")
 

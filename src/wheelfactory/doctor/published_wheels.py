@@ -177,7 +177,8 @@ class PublishedWheel:
     @property
     def machine(self) -> str | None:
         """``x86_64``; None for a wheel for any machine."""
-        match = re.search(r"(?:linux|manylinux\d+|manylinux_\d+_\d+)_(\w+)$", self._tags[2].split(".")[0], re.ASCII)
+        platform = self._tags[2]
+        match = re.search(r"(?:linux|manylinux\d+|manylinux_\d+_\d+)_(\w+)$", platform.split(".")[0], re.ASCII)
         return match[1] if match else None
 
     @property

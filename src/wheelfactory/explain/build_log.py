@@ -166,7 +166,8 @@ class _Reader:
             if not self.lines:
                 raise InputError("empty log", name, "pass the output of the build: stdout and stderr together")
             hint = "pass the output of a build (pip install -v), an installer, an import, a GPU or a container"
-            raise InputError("not a known error about flash-attn", f"{name} ({count_text(self.lines, 'line')})", hint)
+            which = f"{name} ({count_text(self.lines, 'line')})"
+            raise InputError("not a known error about flash-attn", which, hint)
         return BuildLog(
             kind=kind,
             state=state or COMMAND,

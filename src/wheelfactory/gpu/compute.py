@@ -199,7 +199,8 @@ def _executed(
     kernels = () if isinstance(answer, str) else answer.kernels
     lines = "; ".join(kernel.describe() for kernel in kernels)
     executed = made_check("emulation", bool(kernels), f"executed {device_phrase(arch)}: {lines or 'no kernel'}")
-    return _computed(software, (check, executed), answer, limits, refused, device_phrase(arch), stand_in=stand_in)
+    phrase = device_phrase(arch)
+    return _computed(software, (check, executed), answer, limits, refused, phrase, stand_in=stand_in)
 
 
 def _ask(

@@ -75,7 +75,8 @@ class InstalledPackage(ProgramReport):
             return None
         if self.label:
             return self.label.backend
-        return Backend.CK if any(map(_EXTENSION.search, self.distribution.files or ())) else Backend.TRITON
+        compiled = any(map(_EXTENSION.search, self.distribution.files or ()))
+        return Backend.CK if compiled else Backend.TRITON
 
     @cached_property
     def record(self) -> BuildRecord | None:

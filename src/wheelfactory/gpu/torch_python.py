@@ -61,7 +61,8 @@ def find_torch_python(requested: str | None, environ: Mapping[str, str]) -> Torc
     version = reported["python"]
     if major_minor(version) < OLDEST_PROGRAM_PYTHON:
         oldest = ".".join(map(str, OLDEST_PROGRAM_PYTHON))
-        raise InputError("Python is too old", f"{python} is {version}", f"name Python {oldest} or newer with --python")
+        hint = f"name Python {oldest} or newer with --python"
+        raise InputError("Python is too old", f"{python} is {version}", hint)
     if "torch" not in reported:
         raise InputError("cannot import torch", f"{python} ({answer.last_line})", _hint(answer))
     if answer.error:

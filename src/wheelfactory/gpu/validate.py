@@ -84,7 +84,8 @@ def _choose_python(
     except InputError:
         if requested_python or not wheel:
             raise
-        return find_torch_python(str(make_build_environment(cache).python), clean_environ(environ)), True
+        own = make_build_environment(cache)
+        return find_torch_python(str(own.python), clean_environ(environ)), True
 
 
 def _build_required_products(wheel: Wheel | None, context: Context) -> tuple[Path, ...]:

@@ -62,7 +62,8 @@ class _Signer:
         """Read a certificate. What it does not name is empty, as for a person who signed."""
         names = certificate.extensions.get_extension_for_class(SubjectAlternativeName).value
         workflow = " ".join(names.get_values_for_type(UniformResourceIdentifier))
-        return cls(workflow=workflow, **{name: _extension(certificate, number) for name, number in _EXTENSIONS.items()})
+        named = {name: _extension(certificate, number) for name, number in _EXTENSIONS.items()}
+        return cls(workflow=workflow, **named)
 
 
 def _extension(certificate: Certificate, number: int) -> str:
@@ -134,7 +135,8 @@ def check_attestation(
         found = f"another sha256: {', '.join(sorted(digests))}" if digests else f"{len(subjects)} other files"
         return _failed(name, f"an attestation of {file} with sha256 {sha256}", found, "do not use the file")
     widened = f"; signatures at {ref} count" if ref else ""
-    return GateResult.from_findings("attestation", [], f"signed by {signer.workflow}, commit {signer.commit}{widened}")
+    detail = f"signed by {signer.workflow}, commit {signer.commit}{widened}"
+    return GateResult.from_findings("attestation", [], detail)
 
 
 def _failed(name: str, expected: str, found: str, remedy: str) -> GateResult:

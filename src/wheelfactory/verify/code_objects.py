@@ -145,7 +145,8 @@ def _kernel_findings(elf: ElfFile, archs: tuple[str, ...], *, may_lack: bool) ->
         for names, what in ((registered - present[arch], "lacks"), (present[arch] - registered, "has beside them")):
             if names:
                 expected = f"the {len(registered)} kernels that host code names, for {arch}"
-                yield Finding(elf.name, expected, f"it {what} {len(names)}, such as {min(names)[:200]}", remedy)
+                found = f"it {what} {len(names)}, such as {min(names)[:200]}"
+                yield Finding(elf.name, expected, found, remedy)
 
 
 def _shells(subject: Subject, sizes: Mapping[str, int]) -> Iterator[Finding]:
@@ -228,4 +229,5 @@ def find_foreign_code(file: str, bundles: Sequence[Bundle], kernel_set: Mapping[
         if missing := Counter(digests.values()) - found:
             first = min(source for source, digest in digests.items() if digest in missing)
             expected = f"the code of all {len(digests)} kernel sources for {arch}, byte for byte as in the kernel set"
-            yield Finding(file, expected, f"{missing.total()} missing or changed, such as that of {first}", remedy)
+            what = f"{missing.total()} missing or changed, such as that of {first}"
+            yield Finding(file, expected, what, remedy)

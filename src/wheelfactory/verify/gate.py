@@ -63,7 +63,8 @@ class Subject(WheelSubject):
     @property
     def plain(self) -> Wheel:
         """The plain wheel of the release. Raises the errors of `pin_release` and `make_plain_wheel`."""
-        return make_plain_wheel(pin_release(self.cell.flash_attn, self.context), self.cache, may_build=self.may_build)
+        release = pin_release(self.cell.flash_attn, self.context)
+        return make_plain_wheel(release, self.cache, may_build=self.may_build)
 
     @property
     def required(self) -> tuple[PinnedProject, ...]:

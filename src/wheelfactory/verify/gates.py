@@ -144,7 +144,8 @@ def _read_record(wheel: Wheel) -> BuildRecord | GateResult:
     except InputError as error:
         return _unreadable("identity", wheel, error)
     remedy = "run `wheelfactory build` or `wheelfactory repair`: it is not a finished wheel of this factory"
-    return record or GateResult.from_findings("identity", [Finding(wheel.path.name, "a build record", "none", remedy)])
+    missing = Finding(wheel.path.name, "a build record", "none", remedy)
+    return record or GateResult.from_findings("identity", [missing])
 
 
 def _run_gates(
@@ -180,7 +181,8 @@ def _run_gates(
 
 def _unreadable(gate: str, wheel: Wheel, error: InputError) -> GateResult:
     remedy = error.hint or "build or download it again"
-    return GateResult.from_findings(gate, [Finding(wheel.path.name, "an undamaged wheel", str(error), remedy)])
+    finding = Finding(wheel.path.name, "an undamaged wheel", str(error), remedy)
+    return GateResult.from_findings(gate, [finding])
 
 
 def required_gates(kind: Backend | str) -> tuple[str, ...]:

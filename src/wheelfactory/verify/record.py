@@ -67,6 +67,7 @@ def check_archive(path: Path) -> GateResult:
     try:
         faults = find_archive_faults(path)
     except InputError as error:
-        return GateResult.from_findings("archive", [Finding(path.name, "an undamaged archive", error.which, remedy)])
+        finding = Finding(path.name, "an undamaged archive", error.which, remedy)
+        return GateResult.from_findings("archive", [finding])
     findings = [Finding(f"{each.member} in {path.name}", each.expected, each.found, remedy) for each in faults]
     return GateResult.from_findings("archive", findings, "" if findings else f"{len(wheel.sizes)} members")

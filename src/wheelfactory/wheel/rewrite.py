@@ -53,7 +53,8 @@ def finish_wheel(raw: Path, record: BuildRecord, folder: Path, platform: str | N
     }
     tags = f"{python}-{abi}-{platform or platforms}"
     if platform or record.build:
-        new["WHEEL"] = replace_tags(wheel.read(f"{wheel.dist_info}/WHEEL"), map(str, parse_tag(tags)), record.build)
+        text = wheel.read(f"{wheel.dist_info}/WHEEL")
+        new["WHEEL"] = replace_tags(text, map(str, parse_tag(tags)), record.build)
     path = folder / f"{'-'.join([stem, *([record.build] if record.build else builds), tags])}.whl"
     named = {f"{stem}.dist-info/{name}": data for name, data in new.items()}
     return _write(path, wheel, stem, {**corrected_members(wheel), **added_members(cell), **named})

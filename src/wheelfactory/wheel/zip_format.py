@@ -139,7 +139,8 @@ def read_header(file: IO[bytes], at: int) -> tuple[MemberHeader, int] | None:
             return None
         wide = struct.unpack("<QQ", extra[_ZIP64])
         unpacked, size = (new if old == _IN_ZIP64 else old for old, new in zip((unpacked, size), wide, strict=True))
-    return MemberHeader(name, flags, method, (clock, day), (checksum, size, unpacked)), at + _LOCAL.size + length + more
+    header = MemberHeader(name, flags, method, (clock, day), (checksum, size, unpacked))
+    return header, at + _LOCAL.size + length + more
 
 
 def pack_header(header: MemberHeader) -> bytes:

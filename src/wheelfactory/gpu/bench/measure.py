@@ -225,7 +225,8 @@ def with_ratios(rows: Sequence[AttentionRow]) -> tuple[AttentionRow, ...]:
     for row in rows:
         if baseline := plain.get(row.seqlen):
             speedup = ratio(baseline.ms, row.ms) if is_steady(baseline) and is_steady(row) else None
-            row = row.model_copy(update={"speedup": speedup, "memory_ratio": ratio(baseline.extra_mib, row.extra_mib)})
+            ratios = {"speedup": speedup, "memory_ratio": ratio(baseline.extra_mib, row.extra_mib)}
+            row = row.model_copy(update=ratios)
         found.append(row)
     return tuple(found)
 

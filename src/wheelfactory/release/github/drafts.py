@@ -127,7 +127,8 @@ class Drafts:
         """Give the first part that is published the tag itself, unless a release has it; return its number then."""
         if 1 in self._parts or self._tag in self._published:
             return number
-        self._parts[1] = Draft(self._releases, self._releases.rename(self._parts.pop(number).release, self._tag))
+        draft = self._parts.pop(number)
+        self._parts[1] = Draft(self._releases, self._releases.rename(draft.release, self._tag))
         return 1
 
     def delete_part(self, number: int) -> None:
