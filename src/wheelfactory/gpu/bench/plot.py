@@ -106,17 +106,7 @@ def plot_trend(points: Sequence[TrendPoint], report: TrainingReport, paths: Sequ
 def _style() -> AbstractContextManager[None]:
     import matplotlib as mpl
 
-    return mpl.rc_context(
-        {
-            "svg.fonttype": "none",  # keep text as text, so that it can be searched and read aloud
-            "svg.hashsalt": "wheelfactory",  # a fixed salt keeps the ids, and so the bytes, the same
-            "font.family": "sans-serif",
-            "date.converter": "concise",
-            "axes.grid": True,
-            "grid.alpha": 0.3,
-            "figure.constrained_layout.use": True,
-        }
-    )
+    return mpl.rc_context(fname=Path(__file__).with_name("plot.mplstyle"))
 
 
 def _figure(title: str, dropped: tuple[str, ...] | None, *, panels: int) -> tuple[Figure, Sequence[Axes]]:
