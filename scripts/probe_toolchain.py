@@ -1,11 +1,13 @@
-"""Describe the torch of the Python that runs this file: the only program that asks torch about itself.
+"""Describe the Python that runs this file, and its torch: the only program that asks torch about itself.
 
     python probe_toolchain.py                 one JSON object, for the build record
+    python probe_toolchain.py python [NAME..] a line ``answer:{JSON object}`` about Python and its packages, torch and
+                                              those of these names; nothing is imported
     python probe_toolchain.py gpus [triton]   lines ``answer:{JSON object}``, each printed at once, because importing
                                               torch and looking for GPUs may crash or hang
 
 Standard library only and valid on Python 3.9, because it runs in images and in users' Pythons, from a file or as text
-(``python -c``). If torch does not import, the second form fails like the import.
+(``python -c``). If torch does not import, the last form fails like the import.
 """
 
 import json
@@ -13,6 +15,7 @@ import os
 import platform
 import subprocess
 import sys
+import sysconfig
 
 
 def compiler():
@@ -63,6 +66,66 @@ def toolchain():
 def print_answer(**facts):
     """Print an answer line, marked because torch and its libraries may print other lines."""
     print("answer:" + json.dumps(facts), flush=True)
+
+
+def describe_python(names):
+    """Return what the doctor asks about this Python, its torch and the packages of these names."""
+    import importlib.util
+
+    kind = {"CPython": "cp", "PyPy": "pp"}.get(platform.python_implementation(), "py")
+    free = "t" if sysconfig.get_config_var("Py_GIL_DISABLED") else ""
+    marker = os.path.join(sysconfig.get_path("stdlib"), "EXTERNALLY-MANAGED")
+    try:
+        torch_found = importlib.util.find_spec("torch") is not None
+    except Exception:
+        torch_found = False
+    unmet = []
+    for need in requirements("torch"):
+        have = version(need.name)
+        if have is None or not need.specifier.contains(have, prereleases=True):
+            unmet.append([need.name, str(need.specifier), have])
+    pins = {name: need for name in names for need in requirements(name) if need.name == "torch" and need.specifier}
+    versions = {name: version(name) for name in names}
+    return {
+        "executable": sys.executable,
+        "version": platform.python_version(),
+        "tag": "%s%d%d%s" % (kind, sys.version_info[0], sys.version_info[1], free),
+        "system": platform.system(),
+        "machine": platform.machine(),
+        "glibc": dict([platform.libc_ver()]).get("glibc"),
+        "pip": version("pip"),
+        "unmet": unmet,
+        "pins": {name: str(need.specifier) for name, need in pins.items()},
+        "externally_managed": sys.prefix == sys.base_prefix and os.path.exists(marker),
+        "torch": version("torch"),
+        "torch_found": torch_found,
+        "packages": {name: found for name, found in versions.items() if found is not None},
+    }
+
+
+def version(name):
+    """The version of a distribution; None if it is missing, empty if it is damaged."""
+    import importlib.metadata
+
+    try:
+        return importlib.metadata.version(name) or ""
+    except Exception:
+        return None
+
+
+def requirements(name):
+    """The requirements of a distribution that count for this Python; none where nothing can parse them."""
+    import importlib.metadata
+
+    try:
+        try:
+            from packaging.requirements import Requirement
+        except ImportError:
+            from pip._vendor.packaging.requirements import Requirement
+        every = [Requirement(line) for line in importlib.metadata.requires(name) or ()]
+    except Exception:
+        return []
+    return [one for one in every if one.marker is None or one.marker.evaluate({"extra": ""})]
 
 
 def answer(requested):
@@ -118,7 +181,9 @@ if __name__ == "__main__":
     sys.path[:] = [
         folder for folder in sys.path if folder and folder != beside
     ]  # files beside this script are not installed packages
-    if sys.argv[1:]:
+    if sys.argv[1:2] == ["python"]:
+        print_answer(**describe_python(sys.argv[2:]))
+    elif sys.argv[1:]:
         answer(sys.argv[1:])
     else:
         print(json.dumps(toolchain()))

@@ -168,7 +168,7 @@ def test_a_container_is_recognized_by_its_marker(tmp_path: Path) -> None:
 
 def test_a_python_without_packages(tmp_path: Path) -> None:
     executable = make_python(tmp_path / "env")
-    python, answers = read_python(executable, PACKAGES, {}, SECONDS)
+    python, answers = read_python(executable, PROBE_TEXT, PACKAGES, {}, SECONDS)
     torch, packages = answers["torch"], answers["packages"]
     assert python.version == ".".join(map(str, sys.version_info[:3]))
     assert python.tag == f"cp{sys.version_info[0]}{sys.version_info[1]}"
@@ -182,9 +182,9 @@ def test_a_torch_on_pythonpath_is_found_and_one_in_the_working_directory_is_not(
 ) -> None:
     write(tmp_path / "torch/__init__.py", ROCM_TORCH.code)
     monkeypatch.chdir(tmp_path)
-    assert read_python(sys.executable, PACKAGES, {}, SECONDS)[1]["torch_found"] is False
+    assert read_python(sys.executable, PROBE_TEXT, PACKAGES, {}, SECONDS)[1]["torch_found"] is False
     environ = {"PYTHONPATH": str(tmp_path)}
-    answers = read_python(sys.executable, PACKAGES, environ, SECONDS)[1]
+    answers = read_python(sys.executable, PROBE_TEXT, PACKAGES, environ, SECONDS)[1]
     assert (answers["torch"], answers["torch_found"]) == (None, True)  # found, without metadata
     assert read_torch(sys.executable, "", PROBE_TEXT, environ, SECONDS).version == "2.9.1+rocm6.4"
 
@@ -199,15 +199,15 @@ def test_an_externally_managed_python_is_recognized(tmp_path: Path) -> None:
             (home / entry.name).symlink_to(entry)
     environ = {"PYTHONHOME": f"{tmp_path}:{sys.base_exec_prefix}"}
     base = os.path.realpath(sys.executable)
-    assert not read_python(base, PACKAGES, environ, SECONDS)[0].externally_managed
+    assert not read_python(base, PROBE_TEXT, PACKAGES, environ, SECONDS)[0].externally_managed
     write(home / "EXTERNALLY-MANAGED", "[externally-managed]\n")
-    assert read_python(base, PACKAGES, environ, SECONDS)[0].externally_managed
+    assert read_python(base, PROBE_TEXT, PACKAGES, environ, SECONDS)[0].externally_managed
 
 
 def test_other_files_are_no_python() -> None:
     for name in ("/nowhere/python", "/dev/null", "/bin/false", "/bin/true"):
         with pytest.raises(InputError, match=f"cannot examine this Python: {name}"):
-            read_python(name, PACKAGES, {}, SECONDS)
+            read_python(name, PROBE_TEXT, PACKAGES, {}, SECONDS)
 
 
 ROCM = InstalledTorch("2.9.1+rocm6.4", hip="6.4.43482-0f2d60242", cxx11_abi=True, sees_gpu=False)
@@ -282,7 +282,7 @@ def test_what_torch_requires_and_what_pins_torch_is_read(tmp_path: Path) -> None
         with next(site.glob(f"{name}-*.dist-info")).joinpath("METADATA").open("a") as metadata:
             metadata.write(f"{line}\n")
     (site / "packaging").symlink_to(Path(packaging.__file__).parent)
-    answers = read_python(executable, ("triton", "vllm"), {}, SECONDS)[1]
+    answers = read_python(executable, PROBE_TEXT, ("triton", "vllm"), {}, SECONDS)[1]
     assert answers["unmet"] == [["triton", "==3.5.1", "3.6.0"]]
     assert answers["pins"] == {"vllm": "==2.14.0"}
 
@@ -290,11 +290,11 @@ def test_what_torch_requires_and_what_pins_torch_is_read(tmp_path: Path) -> None
 def test_a_second_index_of_pip_is_named(tmp_path: Path) -> None:
     executable = make_python(tmp_path / "env")
     home = {"HOME": str(tmp_path)}
-    assert read_python(executable, (), home, SECONDS)[0].pip_extra == ""
+    assert read_python(executable, PROBE_TEXT, (), home, SECONDS)[0].pip_extra == ""
     path = write(tmp_path / ".config/pip/pip.conf", "[global]\nextra-index-url = https://index.example/simple\n")
-    assert read_python(executable, (), home, SECONDS)[0].pip_extra == str(path)
+    assert read_python(executable, PROBE_TEXT, (), home, SECONDS)[0].pip_extra == str(path)
     extra = {**home, "PIP_EXTRA_INDEX_URL": "https://index.example/simple"}
-    assert read_python(executable, (), extra, SECONDS)[0].pip_extra == "PIP_EXTRA_INDEX_URL"
+    assert read_python(executable, PROBE_TEXT, (), extra, SECONDS)[0].pip_extra == "PIP_EXTRA_INDEX_URL"
 
 
 def test_the_children_of_a_killed_program_are_killed(tmp_path: Path) -> None:

@@ -64,7 +64,7 @@ TRITON_FILE = "flash_attn-2.8.3+rocm64torch2.9triton-1-py3-none-any.whl"
 def filled_in(monkeypatch: pytest.MonkeyPatch) -> None:
     """Set the facts and the probe that doctor.py embeds."""
     monkeypatch.setattr(program, "FACTS", WRITTEN)
-    monkeypatch.setattr(program, "TORCH_PROBE", PROBE_TEXT)
+    monkeypatch.setattr(program, "PROBE", PROBE_TEXT)
 
 
 @pytest.fixture

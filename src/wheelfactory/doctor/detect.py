@@ -41,56 +41,6 @@ _TELLING = (
 # distributions that pin their torch, and those that must belong to the installed one
 _PINNING = ("vllm", "sglang", "xformers", "torchvision", "torchaudio")
 
-_ASK_PYTHON = r"""
-import json, os, platform, sys, sysconfig
-sys.path[:] = [folder for folder in sys.path if folder]
-import importlib.metadata, importlib.util
-def version(name):
-    try:
-        return importlib.metadata.version(name) or ""
-    except Exception:
-        return None
-def found(name):
-    try:
-        return importlib.util.find_spec(name) is not None
-    except Exception:
-        return False
-def requirements(name):
-    try:
-        try:
-            from packaging.requirements import Requirement
-        except ImportError:
-            from pip._vendor.packaging.requirements import Requirement
-        every = [Requirement(line) for line in importlib.metadata.requires(name) or ()]
-    except Exception:
-        return []
-    return [one for one in every if one.marker is None or one.marker.evaluate({"extra": ""})]
-unmet = [
-    [one.name, str(one.specifier), version(one.name)]
-    for one in requirements("torch")
-    if version(one.name) is None or not one.specifier.contains(version(one.name), prereleases=True)
-]
-named = [(name, one) for name in sys.argv[1:] for one in requirements(name)]
-kind = {"CPython": "cp", "PyPy": "pp"}.get(platform.python_implementation(), "py")
-free = "t" if sysconfig.get_config_var("Py_GIL_DISABLED") else ""
-marker = os.path.join(sysconfig.get_path("stdlib"), "EXTERNALLY-MANAGED")
-print("answer:" + json.dumps({
-    "executable": sys.executable,
-    "version": platform.python_version(),
-    "tag": "%s%d%d%s" % (kind, sys.version_info[0], sys.version_info[1], free),
-    "system": platform.system(),
-    "machine": platform.machine(),
-    "glibc": dict([platform.libc_ver()]).get("glibc"),
-    "pip": version("pip"),
-    "unmet": unmet,
-    "pins": {name: str(one.specifier) for name, one in named if one.name == "torch" and one.specifier},
-    "externally_managed": sys.prefix == sys.base_prefix and os.path.exists(marker),
-    "torch": version("torch"),
-    "torch_found": found("torch"),
-    "packages": {name: version(name) for name in sys.argv[1:] if version(name) is not None},
-}))
-"""
-
 
 def detect_machine(
     executable: str,
@@ -102,11 +52,11 @@ def detect_machine(
 ) -> Machine:
     """Examine the Python `executable` and the machine whose file system is at `root`.
 
-    `probe`: source of the program that queries torch (`scripts/probe_toolchain.py`). `tritons`: names of the
+    `probe`: source of the program that queries Python and torch (`scripts/probe_toolchain.py`). `tritons`: names of the
     distributions of Triton for ROCm. `seconds`: limit for each import. Raises InputError if the Python cannot run.
     """
     packages = ("triton", *tritons, "einops", AITER_NAME, FORMER_NAME, "rocm-sdk-core", "rocm", "flash-attn-4")
-    python, answers = read_python(executable, (*packages, *_PINNING), environ, seconds)
+    python, answers = read_python(executable, probe, (*packages, *_PINNING), environ, seconds)
     found, unmet = answers["packages"], tuple(Requirement(*one) for one in answers["unmet"])
     torch = answers["torch"] if answers["torch"] is not None or not answers["torch_found"] else ""
     rocm, rocm_path = find_rocm(root, environ)
@@ -135,13 +85,13 @@ def detect_machine(
 
 
 def read_python(
-    executable: str, packages: Sequence[str], environ: Mapping[str, str], seconds: float
+    executable: str, probe: str, packages: Sequence[str], environ: Mapping[str, str], seconds: float
 ) -> tuple[Python, Mapping[str, Any]]:
     """Return an interpreter's facts, and its answers about torch and those `packages` that it has.
 
     Raises InputError if the interpreter cannot run.
     """
-    answer = query_program([executable, "-c", _ASK_PYTHON, *packages], environ, seconds)
+    answer = query_program([executable, "-c", probe, "python", *packages], environ, seconds)
     answers = answer.answers
     if answer.error or not answers:
         which = f"{executable} ({answer.last_line or 'no output'})"

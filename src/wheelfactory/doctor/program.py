@@ -37,8 +37,8 @@ SITE = ""
 FACTS = ""
 """The JSON of `site.doctor_file.doctor_facts`; filled in by `doctor_file`."""
 
-TORCH_PROBE = ""
-"""The source of the program that queries torch; filled in by `doctor_file`."""
+PROBE = ""
+"""The source of the program that queries Python and torch; filled in by `doctor_file`."""
 
 EXIT_CODES = (
     "exit codes: 0 flash-attn works, or a wheel matches; 1 a problem was found, or no wheel matches; "
@@ -146,7 +146,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         site = options.site or SITE or (str(folder) if folder and (folder / MANIFEST_NAME).is_file() else "")
         python, facts = options.python or sys.executable, DoctorFacts.parse(FACTS)
         show, tell = (lambda line: write_lines(sys.stdout, [line])), partial(write_message, sys.stderr)
-        code = diagnose_and_report(options, python, facts, TORCH_PROBE, site, os.environ, show=show, tell=tell)
+        code = diagnose_and_report(options, python, facts, PROBE, site, os.environ, show=show, tell=tell)
         sys.stdout.flush()
     except BrokenPipeError:
         # otherwise Python prints an error when it flushes at exit

@@ -156,7 +156,7 @@ def build_single_file(facts: str, site: str = "") -> str:
         'SITE = ""': f'SITE = "{site}"',
         'FACTS = ""': f'FACTS = r"""\n{_wrap_json(facts)}\n"""',
         'GPU_PRODUCTS = ""': f'GPU_PRODUCTS = r"""\n{_wrap_json(json.dumps(gpu_products()))}\n"""',
-        'TORCH_PROBE = ""': f"TORCH_PROBE = r'''{TOOLCHAIN_PROBE.read_text(encoding='utf-8')}'''",
+        'PROBE = ""': f"PROBE = r'''{TOOLCHAIN_PROBE.read_text(encoding='utf-8')}'''",
     }
     for line, value in values.items():
         assert text.count(f"\n{line}\n") == 1, line  # in one of the doctor's modules
