@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from docker.errors import APIError
 from docker.models.containers import Container
@@ -32,6 +32,8 @@ KILLED_STATUS = 137
 
 GPU_DEVICES = (Path("/dev/kfd"), Path("/dev/dri"))
 """Device files of the amdgpu driver."""
+
+_Output: TypeAlias = "Iterable[tuple[bytes | None, bytes | None]]"
 
 _NOBODY = "65534:65534"
 
@@ -115,10 +117,8 @@ def run_in_container(
     with (
         open_log(command.log, f"+ {shlex.join(command.argv)} # in {tag}") as log,
         engine_errors(name),
-        _container(engine, tag, container_options(engine, command, share, run, devices)) as container,
+        _start(engine, tag, container_options(engine, command, share, run, devices)) as (container, output),
     ):
-        output = engine.client.api.attach(str(container.id), stream=True, demux=True)
-        container.start()
         with deadline_timer(command.deadline, partial(_kill, container)) as was_ended:
             last = log_output(_lines(output, printed), log, report_progress)
         status = int(container.wait(timeout=REQUEST_TIMEOUT_S)["StatusCode"])
@@ -150,11 +150,9 @@ def run_wheel_in_container(
     output, errors = bytearray(), bytearray()
     with (
         engine_errors(program.argv[0]),
-        _container(engine, import_system_image(engine), options) as container,
+        _start(engine, import_system_image(engine), options) as (container, parts),
         deadline_timer(time.time() + program.timeout, partial(_kill, container)) as was_ended,
     ):
-        parts = engine.client.api.attach(str(container.id), stream=True, demux=True)
-        container.start()
         for stdout, stderr in parts:  # all of them: an engine whose output nobody reads does not even kill
             if len(output) + len(errors) < _MAX_OUTPUT:
                 output += stdout or b""
@@ -191,10 +189,13 @@ def _exit_error(name: str, status: int, starved: ResourceShare | None, log: Path
 
 
 @contextmanager
-def _container(engine: Engine, tag: str, options: Mapping[str, Any]) -> Iterator[Container]:
+def _start(engine: Engine, tag: str, options: Mapping[str, Any]) -> Iterator[tuple[Container, _Output]]:
+    """Start a container, and yield it with its stdout and stderr; remove it afterwards."""
     container = engine.client.containers.create(tag, **options)
     try:
-        yield container
+        output = engine.client.api.attach(str(container.id), stream=True, demux=True)
+        container.start()
+        yield container, output
     finally:
         with suppress(*ENGINE_ERRORS):  # the engine or the container is gone; the next run cleans up
             container.remove(force=True, v=True)
@@ -212,7 +213,7 @@ def _kill(container: Container) -> None:
             return
 
 
-def _lines(output: Iterable[tuple[bytes | None, bytes | None]], printed: bytearray) -> Iterator[str]:
+def _lines(output: _Output, printed: bytearray) -> Iterator[str]:
     """Yield the lines of stderr as they arrive, and append stdout to `printed`."""
     rest = b""
     for stdout, stderr in output:

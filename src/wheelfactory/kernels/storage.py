@@ -155,13 +155,6 @@ def download_set(host: ArchiveHost, name: str, set_id: str, folder: Path) -> Pat
 _GB = 1000**3
 
 
-@dataclass(frozen=True)
-class _StoredSet:
-    folder: Path
-    used: int
-    size: int
-
-
 @contextmanager
 def keep_used_sets(kernels: Path) -> Iterator[None]:
     """Let no `limit_store`, of any process, remove a set of the store `kernels` that is used during the block."""
@@ -179,27 +172,26 @@ def limit_store(kernels: Path, max_bytes: int) -> None:
     remove_scratch(kernels)  # leftovers of killed runs, among them sets that a killed run was removing
     with scratch_dir(kernels) as trash:
         removed, total = _move_sets(kernels, trash, max_bytes)
-    for item in removed:
-        day = datetime.fromtimestamp(item.used / 1e9, timezone.utc).date()
-        logger.info("removed kernels last used on %s: %s, %.2f GB freed", day, item.folder, item.size / _GB)
+    for folder, used, size in removed:
+        day = datetime.fromtimestamp(used / 1e9, timezone.utc).date()
+        logger.info("removed kernels last used on %s: %s, %.2f GB freed", day, folder, size / _GB)
     if total > max_bytes:
         text = "the kernels in use have %.2f GB, more than the limit of %.2f GB: keeping them"
         logger.warning(text, total / _GB, max_bytes / _GB)
 
 
-def _move_sets(kernels: Path, trash: Path, max_bytes: int) -> tuple[list[_StoredSet], int]:
-    """Move sets to `trash`; return them, and the bytes of the remaining sets."""
+def _move_sets(kernels: Path, trash: Path, max_bytes: int) -> tuple[list[tuple[Path, int, int]], int]:
+    """Move sets to `trash`; return the folder, the last use and the bytes of each, and the bytes of the others."""
     removed = []
     with lock_sets(kernels):  # so no command begins to use a set that was found to be unused
-        found = {folder: used for folder in kernels.iterdir() if (used := last_used(folder)) is not None}
-        sizes = {folder: sum(path.stat().st_size for path in folder.glob("objects/*")) for folder in found}
-        sets = [_StoredSet(folder, used, sizes[folder]) for folder, used in found.items()]
-        total, started = sum(item.size for item in sets), running_since(kernels)
-        for item in sorted(sets, key=lambda item: item.used):
+        used = {folder: when for folder in kernels.iterdir() if (when := last_used(folder)) is not None}
+        sizes = {folder: sum(path.stat().st_size for path in folder.glob("objects/*")) for folder in used}
+        total, started = sum(sizes.values()), running_since(kernels)
+        for folder in sorted(used, key=used.__getitem__):
             # a compile in a container can outlive its command, but it keeps its locks
-            if total <= max_bytes or item.used >= started or any(map(is_locked, item.folder.glob("lock*"))):
+            if total <= max_bytes or used[folder] >= started or any(map(is_locked, folder.glob("lock*"))):
                 continue
-            item.folder.rename(trash / item.folder.name)  # at once, so nobody sees half of a set
-            removed.append(item)
-            total -= item.size
+            folder.rename(trash / folder.name)  # at once, so nobody sees half of a set
+            removed.append((folder, used[folder], sizes[folder]))
+            total -= sizes[folder]
     return removed, total

@@ -207,8 +207,7 @@ class Reconciliation:
     @property
     def _counts(self) -> str:
         pending = f", pending {len(self.pending)} (kernels not compiled yet)" if self.pending else ""
-        counts = f"selected {len(self.selected)}, published {len(self.published)}, missing {len(self.gaps)}"
-        return f"{counts}{pending}"
+        return f"selected {len(self.selected)}, published {len(self.published)}, missing {len(self.gaps)}{pending}"
 
     @property
     def _notes(self) -> Iterator[str]:

@@ -131,9 +131,8 @@ MAX_ARGUMENT_BYTES = 6 << 20
 
 def argument_limit(stack: int) -> int:
     """Return the bytes that Linux allows for arguments and environment: a quarter of the soft stack limit."""
-    return (
-        MAX_ARGUMENT_BYTES if stack == resource.RLIM_INFINITY else max(128 << 10, min(MAX_ARGUMENT_BYTES, stack // 4))
-    )
+    quarter = MAX_ARGUMENT_BYTES if stack == resource.RLIM_INFINITY else stack // 4
+    return max(128 << 10, min(MAX_ARGUMENT_BYTES, quarter))
 
 
 def link_argument_bytes(objects: Iterable[str], environment_bytes: int) -> int:
