@@ -14,7 +14,7 @@ from wheel_factory import CK, MATRIX, toolchain_of
 from wheelfactory.build import executor
 from wheelfactory.build.environments import Environment
 from wheelfactory.build.executor import (
-    discard_rocm_python,
+    LocalExecutor,
     find_rocm_python,
     prepare_rocm_python,
 )
@@ -117,8 +117,8 @@ def test_the_environment_of_a_cell_is_removed_and_no_other(tmp_path: Path, monke
     (tmp_path / "bin/python3.11").symlink_to(sys.executable)
     made = prepare_rocm_python(CK, known(tmp_path))
     assert made.is_file()
-    discard_rocm_python(replace(CK, torch="2.8.0"), known(tmp_path))
+    LocalExecutor(known(tmp_path)).discard_host(replace(CK, torch="2.8.0"))
     assert made.is_file()
     for _ in range(2):  # removing it again is no error
-        discard_rocm_python(CK, known(tmp_path))
+        LocalExecutor(known(tmp_path)).discard_host(CK)
         assert not made.exists()

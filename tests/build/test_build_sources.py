@@ -361,8 +361,9 @@ def source_with(folder: Path, members: Mapping[str, bytes]) -> Source:
     return Source(archive, "sha256:0", 0)
 
 
-def test_unpack_removes_files_of_an_earlier_build(tmp_path: Path) -> None:
-    source = source_with(tmp_path, {"flash_attn-2.8.3/setup.py": b"as released"})
+def test_unpack_removes_files_of_an_earlier_build_and_leaves_out_what_only_cuda_needs(tmp_path: Path) -> None:
+    files = {"flash_attn-2.8.3/setup.py": b"as released", "flash_attn-2.8.3/csrc/cutlass/include/a.h": b""}
+    source = source_with(tmp_path, files)
     tree = unpack_source(source, tmp_path / "out")
     assert tree == tmp_path / "out/flash_attn-2.8.3"
     (tree / "setup.py").write_text("changed")

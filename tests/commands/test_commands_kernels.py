@@ -15,7 +15,8 @@ from small_matrix import SMALL
 from wheelfactory.commands import run
 from wheelfactory.commands.run import _print_failures
 from wheelfactory.core.errors import BAD_INPUT, BUILD_FAILED, DONE, FAILED, NOTHING_TO_DO, BuildError, ProgramError
-from wheelfactory.pipeline.run import Failure, Worklist
+from wheelfactory.pipeline.build import Failure
+from wheelfactory.pipeline.run import Worklist
 from wheelfactory.release.directory import DirectoryPublisher
 from wheelfactory.release.transaction import publish
 

@@ -86,9 +86,13 @@ def calls(factory: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[
     return call
 
 
-def test_quick_tests_come_after_style_only_and_all_tests_after_lint_and_types(calls: Callable[..., list[str]]) -> None:
+def test_quick_tests_come_after_style_only_and_all_tests_after_what_lint_checks_of_texts(
+    calls: Callable[..., list[str]],
+) -> None:
+    """A test checks the types."""
     expected = ["ruff check", "ruff format --check", "pytest --numprocesses=3 -m not slow tests/matrix"]
     assert calls("test", "--quick", "tests/matrix") == expected
-    *lint, last = calls("test", "-x")
+    *texts, last = calls("test", "-x")
     assert last == "pytest --numprocesses=3 -x"
-    assert [line.split()[0] for line in lint] == ["ruff", "ruff", "mypy", "yamllint", "shellcheck"]
+    assert [line.split()[0] for line in texts] == ["ruff", "ruff", "yamllint", "shellcheck"]
+    assert calls("lint") == [*texts, "mypy"]

@@ -19,9 +19,9 @@ from wheelfactory.core.cell import OFFERED_PRODUCTS, Cell
 from wheelfactory.core.errors import BuildError, VerificationError
 from wheelfactory.matrix.facts import Context
 from wheelfactory.pipeline import run as running
+from wheelfactory.pipeline.build import Failure, prove_batch, verify_batch
 from wheelfactory.pipeline.jobs import CellJob, batch_matrix
-from wheelfactory.pipeline.run import CellPipeline, Failure, Worklist, run_worklist
-from wheelfactory.pipeline.run_batch import prove_batch, verify_batch
+from wheelfactory.pipeline.run import CellPipeline, Worklist, run_worklist
 from wheelfactory.release.additions import read_wheel_row, require_products
 from wheelfactory.release.directory import DirectoryPublisher
 from wheelfactory.release.manifest import read_manifest

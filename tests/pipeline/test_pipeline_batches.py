@@ -29,7 +29,8 @@ from wheelfactory.matrix.expand import expand
 from wheelfactory.matrix.facts import Matrix
 from wheelfactory.matrix.load import load_matrix
 from wheelfactory.pipeline.batches import MAX_BATCH_BYTES, MAX_BATCH_MINUTES, cut_batches, predict_run, split_into_waves
-from wheelfactory.pipeline.run import Failure, build_in_parallel, build_in_waves, exit_code
+from wheelfactory.pipeline.build import Failure
+from wheelfactory.pipeline.run import build_in_parallel, build_in_waves, exit_code
 
 SMALL = small_matrix()
 DEFAULT = load_matrix(MATRIX)

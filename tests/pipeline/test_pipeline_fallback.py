@@ -30,7 +30,8 @@ from wheelfactory.core.errors import BUILD_FAILED, BuildError, InputError, RunAg
 from wheelfactory.core.files import file_sha256
 from wheelfactory.matrix.facts import Context
 from wheelfactory.pipeline import run as running
-from wheelfactory.pipeline.run import CellPipeline, Failure, Worklist, exit_code, run_worklist
+from wheelfactory.pipeline.build import Failure
+from wheelfactory.pipeline.run import CellPipeline, Worklist, exit_code, run_worklist
 from wheelfactory.release.additions import as_addition, find_missing_products, read_additions, read_wheel_row
 from wheelfactory.release.directory import DirectoryPublisher
 from wheelfactory.release.transaction import publish

@@ -15,7 +15,8 @@ from wheelfactory.core.cell import Cell
 from wheelfactory.core.errors import BuildError, VerificationError
 from wheelfactory.matrix.facts import Context
 from wheelfactory.pipeline import run as running
-from wheelfactory.pipeline.run import CellPipeline, Failure, Worklist, make_worklist, run_worklist
+from wheelfactory.pipeline.build import Failure
+from wheelfactory.pipeline.run import CellPipeline, Worklist, make_worklist, run_worklist
 from wheelfactory.release.additions import read_wheel_row
 from wheelfactory.release.directory import DirectoryPublisher
 from wheelfactory.release.manifest import WheelRow

@@ -45,7 +45,7 @@ SHORT_BUDGET = "--budget 1"
 
 BUILD_WORKFLOW, BATCH_WORKFLOW = ".github/workflows/build.yml", ".github/workflows/_batch.yml"
 PROVE = "src/wheelfactory/kernels/prove.py"
-RUN_BATCH = "src/wheelfactory/pipeline/run_batch.py"
+RUN_BATCH = "src/wheelfactory/pipeline/build.py"
 
 SITE = frozenset({"release/check/check"})
 """The job that installs what was published, with torch for ROCm, which is not here: see test_check_workflow.py."""

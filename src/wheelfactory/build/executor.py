@@ -166,7 +166,7 @@ class LocalExecutor(Executor):
 
     def discard_host(self, cell: Cell) -> None:
         """Remove the environment with the cell's torch, unless it is the user's own."""
-        discard_rocm_python(cell, self.context)
+        shutil.rmtree(_environment(cell, self.context).folder, ignore_errors=True)
 
     def stop(self) -> None:
         """Nothing to do: programs here are children of the caller and end with it."""
@@ -203,11 +203,6 @@ def prepare_rocm_python(cell: Cell, context: Context) -> Path:
         hint = f"install python{cell.python} with its headers (python{cell.python}-dev and -venv)"
         raise BuildError(f"cannot build {cell.id} here", f"there is no Python {cell.python} on PATH", hint)
     return _install_torch(bases[0], cell, context).python
-
-
-def discard_rocm_python(cell: Cell, context: Context) -> None:
-    """Remove the environment that `prepare_rocm_python` installed torch into, if it did."""
-    shutil.rmtree(_environment(cell, context).folder, ignore_errors=True)
 
 
 def probe_python(python: Path, environ: Mapping[str, str]) -> Toolchain:

@@ -32,6 +32,9 @@ else:  # before 3.10.12 and 3.11.4 the standard library's tarfile has no extract
 
 _MAX_SOURCE_BYTES = 1 << 30
 
+# a third of the files of a release, which only builds for CUDA read
+_CUDA_ONLY = "csrc/cutlass/"
+
 # what reading a damaged archive raises beside `tarfile.TarError`: for numbers and times out of range, a link to a file
 # that it lacks, folders that are nested too deep
 _TAR_ERRORS = (EOFError, ArithmeticError, LookupError, RecursionError, ValueError, zlib.error, lzma.LZMAError)
@@ -191,18 +194,22 @@ def _pack(tree: Path, archive: Path, epoch: int) -> None:
         tar.add(tree, tree.name, filter=normalize)
 
 
+def _filter_member(member: tarfile.TarInfo, folder: str) -> tarfile.TarInfo | None:
+    if member.name.startswith("/"):  # the filter would strip the slash instead of refusing
+        raise tarfile.AbsolutePathError(member)
+    is_unused = member.name.partition("/")[2].startswith(_CUDA_ONLY)
+    return None if is_unused else tarfile.data_filter(member, folder)
+
+
 def unpack_source(source: Source, folder: Path) -> Path:
-    """Unpack sources into `folder`, and return the folder with setup.py, with upstream's code corrected.
+    """Unpack sources for ROCm into `folder`, and return the folder with setup.py, with upstream's code corrected.
 
     Raises `SourceError`.
     """
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     with _open_tar(source.archive) as tar:
-        for member in tar:
-            if member.name.startswith("/"):  # the filter would strip the slash instead of refusing
-                raise tarfile.AbsolutePathError(member)
-        tar.extractall(folder, filter="data")
+        tar.extractall(folder, filter=_filter_member)  # noqa: S202 - which refuses what "data" does
     found = [path.parent for path in folder.glob("*/setup.py")]
     if len(found) != 1:
         which = f"{source.archive.name} has {len(found)} folders with setup.py, not one"

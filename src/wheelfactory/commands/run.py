@@ -32,7 +32,8 @@ from wheelfactory.core.files import lock_folder, remove_scratch
 from wheelfactory.core.wrap import count_text
 from wheelfactory.matrix.expand import expand, select_cells
 from wheelfactory.matrix.facts import Matrix
-from wheelfactory.pipeline.run import Failure, Worklist, exit_code, make_worklist, run_worklist
+from wheelfactory.pipeline.build import Failure
+from wheelfactory.pipeline.run import Worklist, exit_code, make_worklist, run_worklist
 from wheelfactory.release.directory import DirectoryPublisher
 from wheelfactory.release.manifest import WheelRow
 from wheelfactory.release.verified import unverified_reason

@@ -11,7 +11,7 @@ import hashlib
 import re
 import shutil
 from collections import deque
-from collections.abc import Callable, Collection, Container, Iterator, Sequence
+from collections.abc import Collection, Container, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -173,26 +173,21 @@ def unpack_archive(path: Path, kernels: Path) -> ArchiveManifest:
     return replace(manifest, objects=intact)
 
 
-def _read_object_into(stream: ArchiveStream, expected: ObjectRecord, sink: Callable[[memoryview], object]) -> bool:
-    """Pass the content of the next member, `expected`, to `sink`. Return whether its sha256 matches."""
+def _unpack_object(
+    stream: ArchiveStream, store: Store, expected: ObjectRecord, new: Sequence[ObjectRecord], scratch_file: Path
+) -> bool:
+    """Read the next member, and save it as the objects of `new`. Return whether it is what its records say."""
     name, size = stream.read_header()
     if (name, size) != (f"objects/{expected.sha256}", expected.size):
         listed = f"objects/{expected.sha256} of {expected.size} bytes"
         raise DamagedStreamError(f"it has {name} of {size} bytes where its manifest has {listed}")
     digest = hashlib.sha256()
-    for piece in stream.read_content(size):
-        digest.update(piece)
-        sink(piece)
-    return digest.hexdigest() == expected.sha256
-
-
-def _unpack_object(
-    stream: ArchiveStream, store: Store, expected: ObjectRecord, new: Sequence[ObjectRecord], scratch_file: Path
-) -> bool:
-    """Read the next member, and save it as the objects of `new`. Return whether it is what its records say."""
     with scratch_file.open("wb") as file:
-        if not _read_object_into(stream, expected, file.write):
-            return False
+        for piece in stream.read_content(size):
+            digest.update(piece)
+            file.write(piece)
+    if digest.hexdigest() != expected.sha256:
+        return False
     try:
         for entry in new:
             if len(entry.targets) == 1:  # objects of several were compiled as a whole

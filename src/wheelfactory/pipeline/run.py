@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed, wait
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
@@ -22,7 +22,7 @@ from wheelfactory.kernels.setup_env import FULL_SCOPE, CompileScope
 from wheelfactory.matrix.expand import unpublished_cells
 from wheelfactory.matrix.facts import Context, Matrix
 from wheelfactory.pipeline.batches import split_into_waves
-from wheelfactory.pipeline.build import build_cell
+from wheelfactory.pipeline.build import Failure, build_cell, run_in_order
 from wheelfactory.release.additions import (
     as_addition,
     fetch_missing_dependencies,
@@ -36,15 +36,6 @@ from wheelfactory.release.verified import unchecked_since, unverified_reason
 from wheelfactory.site.site import render_site
 from wheelfactory.verify.gates import verify
 from wheelfactory.verify.result import GateResult
-
-
-@dataclass(frozen=True)
-class Failure:
-    """A wheel that was not published, and why: it cannot be built on this machine, or its build or a gate failed."""
-
-    name: str
-    """A cell id, or the name of a product."""
-    error: FactoryError
 
 
 @dataclass(frozen=True)
@@ -259,16 +250,3 @@ def _cancel(futures: Iterable[Future[None]]) -> None:
     # not `shutdown(cancel_futures=True)`: `as_completed` never yields futures that `shutdown` dropped
     for future in futures:
         future.cancel()
-
-
-def run_in_order(work: Iterable[tuple[str, Callable[[], object]]]) -> Iterator[Failure]:
-    """Call the function of each cell id in turn and yield failures, up to the first that ran out of time."""
-    for name, function in work:
-        try:
-            function()
-        except PublishError:
-            raise
-        except FactoryError as error:
-            yield Failure(name, error)
-            if isinstance(error, RunAgainError):
-                return

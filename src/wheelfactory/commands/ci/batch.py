@@ -32,7 +32,7 @@ from wheelfactory.core.progress import log_to_stderr
 from wheelfactory.core.published import MANIFEST_NAME
 from wheelfactory.kernels.setup_env import CompileScope
 from wheelfactory.matrix.expand import expand
-from wheelfactory.pipeline.run_batch import build_batch, find_wheels, prove_batch, verify_batch
+from wheelfactory.pipeline.build import build_batch, find_wheels, prove_batch, verify_batch
 
 REBUILD_VARIABLE = "WHEELFACTORY_REBUILD"
 """The environment variable that says which CK wheels of a batch are built again: ``one`` (default) or ``all``."""

@@ -175,17 +175,7 @@ class Ledger:
         found: dict[tuple[str, str], dict[tuple[str, ...], list[Measurement]]] = defaultdict(lambda: defaultdict(list))
         for entry in self.measurements:
             found[entry.compiler, entry.source][entry.targets].append(entry)
-        return {
-            key: {
-                targets: Cost(
-                    median(entry.cpu_s for entry in entries),
-                    max(entry.peak_mib for entry in entries),
-                    round(median(entry.size for entry in entries)),
-                )
-                for targets, entries in by_targets.items()
-            }
-            for key, by_targets in found.items()
-        }
+        return {key: {targets: _middle(entries) for targets, entries in by.items()} for key, by in found.items()}
 
     @cached_property
     def ratios(self) -> Mapping[str, tuple[float, float, float]]:
@@ -201,6 +191,11 @@ class Ledger:
             compiler: (median(r[0] for r in ratios), max(1.0, *(r[1] for r in ratios)), median(r[2] for r in ratios))
             for compiler, ratios in found.items()
         }
+
+
+def _middle(entries: list[Measurement]) -> Cost:
+    cpu, size = median(entry.cpu_s for entry in entries), median(entry.size for entry in entries)
+    return Cost(cpu, max(entry.peak_mib for entry in entries), round(size))
 
 
 def predict_cost(

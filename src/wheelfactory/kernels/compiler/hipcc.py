@@ -180,7 +180,8 @@ def kernel_flags(arguments: Sequence[str], root: str, rocm: str, *, disable_earl
             if folder:
                 kept += [option + folder] if option == "-I" else [option, folder]
         elif option in ("-D", "-U"):
-            if not _is_torch_only(value):
+            # torch set the ABI macro until 2.7; 1 is the default of the standard library, so it changes nothing
+            if not value.startswith(TORCH_ONLY) and value != "_GLIBCXX_USE_CXX11_ABI=1":
                 kept.append(option + value)
         elif option == "-mllvm" and disable_early_inline and value == f"{EARLY_INLINE}=true":
             kept += [option, f"{EARLY_INLINE}=false"]
@@ -203,11 +204,6 @@ def split_options(arguments: Sequence[str]) -> Iterable[tuple[str, str]]:
             yield word, ""
         else:
             yield "", word
-
-
-def _is_torch_only(macro: str) -> bool:
-    # torch set the ABI macro until 2.7; 1 is the default of the standard library, so it changes nothing
-    return macro.startswith(TORCH_ONLY) or macro == "_GLIBCXX_USE_CXX11_ABI=1"
 
 
 def _header_folder(folder: str, root: str, rocm: str) -> str:

@@ -20,10 +20,8 @@ from wheelfactory.core.files import write_atomic
 from wheelfactory.core.progress import ignore_progress
 from wheelfactory.kernels.setup_env import FULL_SCOPE, CompileScope
 from wheelfactory.matrix.facts import Context
-from wheelfactory.pipeline import run_batch
-from wheelfactory.pipeline.build import build_cell
-from wheelfactory.pipeline.run import Failure
-from wheelfactory.pipeline.run_batch import build_batch, find_wheels, prove_batch, verify_batch
+from wheelfactory.pipeline import build
+from wheelfactory.pipeline.build import Failure, build_batch, build_cell, find_wheels, prove_batch, verify_batch
 from wheelfactory.release.manifest import read_manifest
 from wheelfactory.verify.gates import GATES
 from wheelfactory.verify.result import GateResult, Status
@@ -79,8 +77,8 @@ class Machine:
 @pytest.fixture
 def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Machine:
     made = Machine(small_machine(tmp_path / "cache"), tmp_path / "wheels")
-    monkeypatch.setattr(run_batch, "build_cell", made.build_cell)
-    monkeypatch.setattr(run_batch, "verify", made.verify_wheel)
+    monkeypatch.setattr(build, "build_cell", made.build_cell)
+    monkeypatch.setattr(build, "verify", made.verify_wheel)
     return made
 
 
@@ -99,7 +97,7 @@ def test_after_the_deadline_no_cell_is_begun_and_a_repeated_build_continues(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = iter((10.0, 20.0))
-    monkeypatch.setattr("wheelfactory.pipeline.run_batch.time", SimpleNamespace(time=lambda: next(clock)))
+    monkeypatch.setattr("wheelfactory.pipeline.build.time", SimpleNamespace(time=lambda: next(clock)))
     (failure,) = machine.build(CK, OTHER, TRITON, scope=CompileScope(deadline=15))
     assert isinstance(failure.error, RunAgainError)
     assert failure.error.which == f"{OTHER.id} and 1 after it"
@@ -129,7 +127,7 @@ def test_time_that_is_up_for_one_cell_is_up_for_the_others(machine: Machine, mon
     def out_of_time(executor: object, cell: Cell, *_: object, **__: object) -> None:
         raise RunAgainError("time limit reached", cell.id, "run it again")
 
-    monkeypatch.setattr(run_batch, "build_cell", out_of_time)
+    monkeypatch.setattr(build, "build_cell", out_of_time)
     assert [failure.name for failure in machine.build(CK, OTHER)] == [CK.id]
 
 
@@ -161,7 +159,7 @@ def test_each_wheel_of_a_batch_is_compared_with_the_torches_of_all_others(
         write_atomic(symbols_path(machine.context.cache, cell), "\n".join(exports[cell.torch]).encode())
         return passed_gates(cell.id)
 
-    monkeypatch.setattr(run_batch, "verify", verify)
+    monkeypatch.setattr(build, "verify", verify)
     assert not machine.verify(*cells)
     found = [read_manifest(machine.wheels / "rows" / cell.id)[0].other_torches for cell in cells]
     assert found == [("2.13",), ()]
@@ -180,7 +178,7 @@ def test_with_archives_one_compiled_wheel_or_each_is_built_again_and_compared(
         again.append(cell.id)
         return GateResult(gate="rebuild", status=Status.FAILED)
 
-    monkeypatch.setattr(run_batch, "check_rebuild", rebuild)
+    monkeypatch.setattr(build, "check_rebuild", rebuild)
     failures = machine.verify(*cells, scope=CompileScope(archives=tmp_path), rebuild_all=rebuild_all)
     assert (len(again), TRITON.id in again) == (count, False)
     assert [failure.name for failure in failures] == again, "its row is not written"
@@ -193,7 +191,7 @@ def test_the_slow_gates_run_after_those_that_only_read(machine: Machine, monkeyp
         gates.extend(gate.name for gate in GATES if more["selected"](gate))
         return passed_gates(cell.id)
 
-    monkeypatch.setattr(run_batch, "verify", recorded)
+    monkeypatch.setattr(build, "verify", recorded)
     finished_wheel(machine.wheels, TRITON)
     assert prove_batch(cast(Executor, machine), [TRITON.id, CK.id], machine.wheels, context=machine.context) == ()
     assert gates[:3] == ["identity", "record", "contents"]
