@@ -64,13 +64,6 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> SlowFiles
     return SlowFilesFirst(config, log)
 
 
-def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Import no file without a slow test where only these are wanted: collecting takes each process seconds."""
-    if config.option.markexpr == "slow" and collection_path.suffix == ".py":
-        return "pytest.mark.slow" not in collection_path.read_text(encoding="utf-8") or None
-    return None
-
-
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """In the processes of pytest-xdist; one process keeps the order of the files."""
     if hasattr(config, "workerinput"):
