@@ -32,7 +32,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 
 from wheelfactory.core.files import file_sha256
 from wheelfactory.pipeline.build import finish_raw_wheel
-from wheelfactory.wheel.build_record import BuildRecord, Toolchain
+from wheelfactory.wheel.read import BuildRecord, Toolchain
 from wheelfactory.wheel.repair import EXTERNAL_LIBRARIES
 
 MEGABYTE = 1_000_000

@@ -46,7 +46,7 @@ def describe_torch():
 
 
 def toolchain():
-    """Return the toolchain for a build record (`wheelfactory.wheel.build_record.Toolchain`)."""
+    """Return the toolchain for a build record (`wheelfactory.wheel.read.Toolchain`)."""
     found = {
         "torch": None,
         "hip": None,

@@ -26,8 +26,7 @@ from wheelfactory.release.transaction import publish
 from wheelfactory.site.index import render_index
 from wheelfactory.verify.gates import GATES, required_gates
 from wheelfactory.verify.result import GateResult, Status
-from wheelfactory.wheel.build_record import BuildRecord
-from wheelfactory.wheel.read import BUILD_RECORD_NAME
+from wheelfactory.wheel.read import BUILD_RECORD_NAME, BuildRecord
 from wheelfactory.wheel.rewrite import label_version, protect_metadata
 
 PYTHON_TAG = f"cp{sys.version_info[0]}{sys.version_info[1]}"

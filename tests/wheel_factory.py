@@ -19,9 +19,8 @@ from wheelfactory.core.cell import Backend, Cell
 from wheelfactory.core.host import Host
 from wheelfactory.core.label import Label
 from wheelfactory.matrix.facts import Build, Context, Matrix
-from wheelfactory.wheel.build_record import BuildRecord, Toolchain
 from wheelfactory.wheel.corrections import added_members
-from wheelfactory.wheel.read import BUILD_RECORD_NAME
+from wheelfactory.wheel.read import BUILD_RECORD_NAME, BuildRecord, Toolchain
 
 CK = Cell.parse("fa2.8.3-rocm6.4-torch2.9.1-cp311-ck")
 TRITON = Cell.parse("fa2.8.3-rocm7.2-torch2.13.0-py3-triton")

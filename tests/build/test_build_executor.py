@@ -22,7 +22,7 @@ from wheelfactory.core.cell import Cell
 from wheelfactory.core.errors import BuildError
 from wheelfactory.core.host import Host
 from wheelfactory.matrix.facts import Context
-from wheelfactory.wheel.build_record import Toolchain
+from wheelfactory.wheel.read import Toolchain
 
 AMDS = replace(CK, amd_torch=True)
 

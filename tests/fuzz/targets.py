@@ -42,13 +42,12 @@ from wheelfactory.verify.gate import Subject
 from wheelfactory.verify.record import check_record
 from wheelfactory.verify.result import Status
 from wheelfactory.wheel.archive import find_archive_faults
-from wheelfactory.wheel.build_record import read_build_record
 from wheelfactory.wheel.elf.image import DamagedElfError
 from wheelfactory.wheel.elf.mangled import find_qualified_name
 from wheelfactory.wheel.elf.offload import read_bundles
 from wheelfactory.wheel.elf.offload_package import read_packages
 from wheelfactory.wheel.elf.read import read_elf
-from wheelfactory.wheel.read import Wheel
+from wheelfactory.wheel.read import Wheel, read_build_record
 
 _LONGEST_ID = 150
 """Limit for a cell id, which is used in names of files: a file name has at most 255 bytes."""

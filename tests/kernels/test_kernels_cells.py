@@ -25,9 +25,8 @@ from wheelfactory.kernels.archive import find_archives, read_archive_manifest
 from wheelfactory.kernels.kernel_set import proof_path
 from wheelfactory.kernels.source_list import SourceList, write_source_list
 from wheelfactory.matrix.load import load_matrix
-from wheelfactory.wheel.build_record import read_build_record
 from wheelfactory.wheel.inspection import inspect
-from wheelfactory.wheel.read import Wheel
+from wheelfactory.wheel.read import Wheel, read_build_record
 
 pytestmark = pytest.mark.slow
 

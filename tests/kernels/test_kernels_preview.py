@@ -38,8 +38,8 @@ from wheelfactory.matrix.load import load_matrix
 from wheelfactory.pipeline.build import finish_raw_wheel
 from wheelfactory.verify.gates import verify
 from wheelfactory.verify.result import Status
-from wheelfactory.wheel.build_record import BuildRecord
 from wheelfactory.wheel.inspection import inspect
+from wheelfactory.wheel.read import BuildRecord
 
 pytestmark = pytest.mark.slow
 

@@ -33,9 +33,9 @@ from wheelfactory.kernels.setup_env import CompileScope
 from wheelfactory.pipeline.build import finish_raw_wheel
 from wheelfactory.verify.gates import verify
 from wheelfactory.verify.result import Status
-from wheelfactory.wheel.build_record import BuildRecord
 from wheelfactory.wheel.elf.image import DamagedElfError
 from wheelfactory.wheel.inspection import inspect
+from wheelfactory.wheel.read import BuildRecord
 
 pytestmark = pytest.mark.slow
 

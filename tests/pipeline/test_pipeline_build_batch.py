@@ -26,8 +26,7 @@ from wheelfactory.release.manifest import read_manifest
 from wheelfactory.verify.gates import GATES
 from wheelfactory.verify.result import GateResult, Status
 from wheelfactory.verify.symbols import symbols_path
-from wheelfactory.wheel.build_record import read_build_record
-from wheelfactory.wheel.read import Wheel
+from wheelfactory.wheel.read import Wheel, read_build_record
 
 OTHER = Cell.parse("fa2.8.3-rocm6.4-torch2.9.1-cp312-ck")
 SAME_ENVIRONMENT = Cell.parse("fa2.6.3-rocm6.4-torch2.9.1-cp311-ck")

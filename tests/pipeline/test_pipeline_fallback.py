@@ -36,7 +36,7 @@ from wheelfactory.release.additions import as_addition, find_missing_products, r
 from wheelfactory.release.directory import DirectoryPublisher
 from wheelfactory.release.transaction import publish
 from wheelfactory.release.verified import unverified_reason
-from wheelfactory.site.packages import packages_page
+from wheelfactory.site.site import packages_page
 from wheelfactory.verify.fallback import check_fallback_import
 from wheelfactory.verify.gate import ProductSubject
 from wheelfactory.verify.gates import required_gates, runs_on_publish, verify

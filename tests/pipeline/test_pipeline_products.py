@@ -19,7 +19,7 @@ from wheelfactory.release.additions import as_addition, read_additions
 from wheelfactory.release.directory import DirectoryPublisher
 from wheelfactory.release.transaction import publish
 from wheelfactory.site.index import render_index
-from wheelfactory.site.packages import packages_page
+from wheelfactory.site.site import packages_page
 from wheelfactory.verify.contents import expected_from_plain
 from wheelfactory.verify.gates import PRODUCT_GATES, product_gates, verify
 

@@ -11,7 +11,7 @@ import pytest
 from doctor.fake_machines import ROCM_TORCH, FakeTorch, make_python
 from wheelfactory.core.files import TOOLCHAIN_PROBE
 from wheelfactory.core.query import QueryResult, query_program
-from wheelfactory.wheel.build_record import Toolchain
+from wheelfactory.wheel.read import Toolchain
 
 
 @pytest.fixture(scope="module")

@@ -24,8 +24,7 @@ from wheelfactory.verify.gate import Subject
 from wheelfactory.verify.importing import check_import
 from wheelfactory.verify.proofs import PROGRAMS, program_environ, stand_in_requirements
 from wheelfactory.verify.result import Status
-from wheelfactory.wheel.build_record import BuildRecord
-from wheelfactory.wheel.read import Wheel
+from wheelfactory.wheel.read import BuildRecord, Wheel
 
 
 def test_the_module_that_must_compute_is_that_of_aiter() -> None:

@@ -20,8 +20,7 @@ from wheelfactory.verify.accuracy import NumericReport
 from wheelfactory.verify.gate import Subject
 from wheelfactory.verify.gpu import check_on_gpu
 from wheelfactory.verify.result import GateResult, Status
-from wheelfactory.wheel.build_record import Toolchain
-from wheelfactory.wheel.read import Wheel
+from wheelfactory.wheel.read import Toolchain, Wheel
 
 
 def numbers(cell: Cell, *, dq: float = 0.001, **changes: object) -> NumericReport:

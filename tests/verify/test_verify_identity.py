@@ -14,8 +14,7 @@ from wheelfactory.matrix.facts import Matrix
 from wheelfactory.verify.gate import Subject
 from wheelfactory.verify.identity import check_identity
 from wheelfactory.verify.result import Finding, Status
-from wheelfactory.wheel.build_record import read_build_record
-from wheelfactory.wheel.read import BUILD_RECORD_NAME, Wheel
+from wheelfactory.wheel.read import BUILD_RECORD_NAME, Wheel, read_build_record
 
 CK_VERSION = "2.8.3+rocm64torch2.9"
 CK_STEM = f"flash_attn-{CK_VERSION}-cp311-cp311"

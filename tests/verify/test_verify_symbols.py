@@ -27,10 +27,9 @@ from wheelfactory.release.additions import read_wheel_row, with_other_torches
 from wheelfactory.verify.gate import Subject
 from wheelfactory.verify.result import GateResult, Status
 from wheelfactory.verify.symbols import check_file, check_symbols, explain_symbol
-from wheelfactory.wheel.build_record import Toolchain
 from wheelfactory.wheel.elf.dynamic import SYSTEM_FOLDERS, Scope, load_scope
 from wheelfactory.wheel.elf.read import ElfFile, read_elf
-from wheelfactory.wheel.read import Wheel
+from wheelfactory.wheel.read import Toolchain, Wheel
 
 TORCH = Toolchain(torch="2.9.1+rocm6.4", hip="6.4.43484")
 

@@ -40,9 +40,8 @@ from wheelfactory.verify.gate import Subject
 from wheelfactory.verify.programs.attention_cases import FIRST
 from wheelfactory.verify.proofs import run_program
 from wheelfactory.wheel import corrections
-from wheelfactory.wheel.build_record import BuildRecord
 from wheelfactory.wheel.corrections import corrected_members, read_corrections, read_options, refused_options
-from wheelfactory.wheel.read import Wheel
+from wheelfactory.wheel.read import BuildRecord, Wheel
 from wheelfactory.wheel.rewrite import finish_pure_wheel, finish_wheel
 
 CHECKED_COMPILED = Path(corrections.__file__).with_name("activation") / "checked_compiled.py"

@@ -27,8 +27,8 @@ from wheel_factory import (
     read_zip,
 )
 from wheelfactory.core.errors import InputError
-from wheelfactory.wheel.build_record import Toolchain
 from wheelfactory.wheel.inspection import describe, inspect
+from wheelfactory.wheel.read import Toolchain
 
 ENVIRON = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
 

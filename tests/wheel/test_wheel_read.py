@@ -1,7 +1,8 @@
-"""Reading a wheel: name, metadata, members and ELF files; any other file is an `InputError`."""
+"""Reading wheels: names, members, ELF files and build records; damaged ones are refused."""
 
 from __future__ import annotations
 
+import json
 import zipfile
 from pathlib import Path
 
@@ -10,9 +11,9 @@ from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
 from elf_factory import library
-from wheel_factory import make_wheel, metadata_text, tamper, write_zip
+from wheel_factory import CK, TRITON, build_record, finished_wheel, make_wheel, metadata_text, tamper, write_zip
 from wheelfactory.core.errors import InputError
-from wheelfactory.wheel.read import Wheel
+from wheelfactory.wheel.read import BUILD_RECORD_NAME, Wheel, read_build_record
 
 DIST_INFO = "flash_attn-2.8.3.dist-info"
 
@@ -132,3 +133,41 @@ def test_a_member_whose_bytes_changed_on_disk(tmp_path: Path) -> None:
 
     with pytest.raises(InputError, match=r"damaged zip file.*Bad CRC-32"):
         _ = Wheel.open(path).metadata
+
+
+TRUTH = json.loads(build_record(CK).as_bytes())
+
+
+def test_a_written_record_reads_back_and_other_wheels_have_none(tmp_path: Path) -> None:
+    for cell in (CK, TRITON):
+        assert read_build_record(Wheel.open(finished_wheel(tmp_path, cell))) == build_record(cell)
+    assert read_build_record(Wheel.open(make_wheel(tmp_path))) is None
+
+
+def without(*fields: str) -> str:
+    return json.dumps({name: value for name, value in TRUTH.items() if name not in fields})
+
+
+DAMAGED_RECORDS: list[str] = [
+    "",  # empty
+    "not JSON",  # not JSON
+    "[]",  # not an object
+    without("cell"),  # no cell
+    without("label", "source"),  # no label and no source
+    json.dumps({**TRUTH, "format": 2}),  # a later format
+    json.dumps({**TRUTH, "gpu": "MI300X"}),  # an unknown field
+    json.dumps({**TRUTH, "offload_archs": "gfx90a"}),  # archs as text
+    json.dumps({**TRUTH, "toolchain": {"glibc": "new"}}),  # a glibc that is no version
+    "\udcff",  # not UTF-8
+]
+
+
+def test_a_damaged_record_is_an_input_error_that_names_it(tmp_path: Path) -> None:
+    for text in DAMAGED_RECORDS:
+        path = make_wheel(tmp_path, dist_info_members={BUILD_RECORD_NAME: text.encode(errors="surrogateescape")})
+
+        with pytest.raises(InputError, match="damaged build record") as caught:
+            read_build_record(Wheel.open(path))
+
+        assert BUILD_RECORD_NAME in caught.value.which
+        assert path.name in caught.value.which

@@ -34,8 +34,7 @@ from wheelfactory.verify.gate import Subject
 from wheelfactory.verify.identity import check_identity
 from wheelfactory.verify.result import Status
 from wheelfactory.wheel import repair
-from wheelfactory.wheel.build_record import BuildRecord, read_build_record
-from wheelfactory.wheel.read import Wheel
+from wheelfactory.wheel.read import BuildRecord, Wheel, read_build_record
 from wheelfactory.wheel.repair import EXTERNAL_LIBRARIES, find_platform, manylinux_platforms
 
 pytestmark = pytest.mark.slow

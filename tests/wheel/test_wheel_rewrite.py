@@ -29,9 +29,8 @@ from wheelfactory.core.errors import InputError
 from wheelfactory.core.label import Label
 from wheelfactory.verify.gates import verify
 from wheelfactory.verify.result import Status
-from wheelfactory.wheel.build_record import BuildRecord
 from wheelfactory.wheel.corrections import ACTIVATION_MODULE
-from wheelfactory.wheel.read import BUILD_RECORD_NAME, Wheel
+from wheelfactory.wheel.read import BUILD_RECORD_NAME, BuildRecord, Wheel
 from wheelfactory.wheel.rewrite import (
     NEVER_REQUIRED,
     change_metadata,

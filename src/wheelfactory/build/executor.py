@@ -33,7 +33,7 @@ from wheelfactory.core.models import parse_model
 from wheelfactory.core.process import Look, capture, ignore_output, run, run_logged
 from wheelfactory.core.progress import ProgressCallback, logger
 from wheelfactory.matrix.facts import Context
-from wheelfactory.wheel.build_record import Toolchain
+from wheelfactory.wheel.read import Toolchain
 
 
 @dataclass(frozen=True)

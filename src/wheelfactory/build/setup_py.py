@@ -20,7 +20,7 @@ from wheelfactory.core.label import Label
 from wheelfactory.core.models import parse_model
 from wheelfactory.core.progress import ProgressCallback, logger
 from wheelfactory.matrix.facts import Matrix
-from wheelfactory.wheel.build_record import Toolchain
+from wheelfactory.wheel.read import Toolchain
 
 # memory to allow for a compile: 1.25 GiB is the largest measured (Debian's clang 21, without a precompiled header; 1.17
 # with one), and hipcc with its driver takes 0.1. If a compiler needs more and Linux kills one, the number of jobs is

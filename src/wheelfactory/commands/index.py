@@ -17,8 +17,7 @@ from wheelfactory.matrix.load import load_matrix
 from wheelfactory.release.directory import DirectoryPublisher, count_index_pages, write_pages
 from wheelfactory.release.manifest import WheelRow, manifest_bytes, read_manifest
 from wheelfactory.release.transaction import Publisher
-from wheelfactory.site.packages import packages_page
-from wheelfactory.site.site import render_site
+from wheelfactory.site.site import packages_page, render_site
 
 
 def add(parser: argparse.ArgumentParser) -> None:

@@ -21,7 +21,7 @@ from wheelfactory.core.models import parse_model
 from wheelfactory.matrix.expand import expand
 from wheelfactory.matrix.load import load_matrix
 from wheelfactory.pipeline.build import finish_raw_wheel
-from wheelfactory.wheel.build_record import BuildRecord, Toolchain
+from wheelfactory.wheel.read import BuildRecord, Toolchain
 
 
 def add(parser: argparse.ArgumentParser) -> None:

@@ -47,8 +47,7 @@ from wheelfactory.release.verified import unverified_reason
 from wheelfactory.verify.gates import is_refused, parse_extended, ran_code
 from wheelfactory.verify.gates import verify as run_gates
 from wheelfactory.verify.result import Finding, GateResult, result_lines
-from wheelfactory.wheel.build_record import read_build_record
-from wheelfactory.wheel.read import Wheel
+from wheelfactory.wheel.read import Wheel, read_build_record
 
 
 def add(parser: argparse.ArgumentParser) -> None:

@@ -21,8 +21,7 @@ from wheelfactory.core.query import find_packages
 from wheelfactory.core.strict import SHA256
 from wheelfactory.gpu.validation_report import ValidatedPackage
 from wheelfactory.verify.proofs import ProgramReport
-from wheelfactory.wheel.build_record import BuildRecord, parse_build_record
-from wheelfactory.wheel.read import BUILD_RECORD_NAME
+from wheelfactory.wheel.read import BUILD_RECORD_NAME, BuildRecord, parse_build_record
 
 # the projects that can be validated; the first one installed is used
 PROJECTS = ("flash-attn", FALLBACK_NAME)

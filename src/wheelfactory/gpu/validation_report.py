@@ -137,7 +137,10 @@ def validation_lines(validation: Validation) -> Iterator[str]:
         yield f"  {name:<9} {text}"
     for check in validation.checks:
         yield f"  {check.status!s:<8}  {check.name}" + (f" ({check.detail})" if check.detail else "")
-    yield from _cases(validation.cases)
+    width = max((len(case.name) for case in validation.cases), default=0)
+    for case in validation.cases:  # the largest error of each result, and its bound
+        errors = ", ".join(f"{error.result} {error.error:.1e} of {error.bound:.1e}" for error in case.errors)
+        yield f"  {case.status!s:<8}  {case.name:<{width}}  {'; '.join(filter(None, (errors, case.detail)))}"
     yield verdict(validation)
 
 
@@ -158,14 +161,6 @@ def _facts(validation: Validation) -> Iterator[tuple[str, str]]:
         yield "mode", f"non-AMD GPU; dropped at launch: {', '.join(mode) or 'nothing'}"
     for symbol, count in sorted(validation.symbols.items()):
         yield "called", f"{symbol}, {count} times"
-
-
-def _cases(cases: Sequence[ValidationCase]) -> Iterator[str]:
-    """The largest error of each result, and its bound."""
-    width = max((len(case.name) for case in cases), default=0)
-    for case in cases:
-        errors = ", ".join(f"{error.result} {error.error:.1e} of {error.bound:.1e}" for error in case.errors)
-        yield f"  {case.status!s:<8}  {case.name:<{width}}  {'; '.join(filter(None, (errors, case.detail)))}"
 
 
 def verdict(validation: Validation) -> str:

@@ -37,8 +37,7 @@ from wheelfactory.release.additions import as_addition, with_other_torches
 from wheelfactory.release.manifest import manifest_bytes, read_manifest
 from wheelfactory.verify.gates import proves, verify
 from wheelfactory.verify.result import Finding, GateResult
-from wheelfactory.wheel.build_record import BuildRecord, Toolchain, read_build_record
-from wheelfactory.wheel.read import Wheel
+from wheelfactory.wheel.read import BuildRecord, Toolchain, Wheel, read_build_record
 from wheelfactory.wheel.repair import find_platform
 from wheelfactory.wheel.rewrite import finish_wheel, require_matching_wheel
 

@@ -23,9 +23,8 @@ from wheelfactory.release.verified import unverified_reason
 from wheelfactory.verify.gates import is_refused, runs_on_publish, verify
 from wheelfactory.verify.result import GateResult, Status
 from wheelfactory.verify.symbols import cached_symbols
-from wheelfactory.wheel.build_record import read_build_record
 from wheelfactory.wheel.elf.mangled import find_missing, guess_provider
-from wheelfactory.wheel.read import Wheel
+from wheelfactory.wheel.read import Wheel, read_build_record
 
 _FIRST_YEAR = 2026
 """Of this factory; a machine without a battery starts in 1970."""

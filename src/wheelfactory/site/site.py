@@ -1,4 +1,4 @@
-"""Render the site, a folder for any web server: the index, the search page, doctor.py and the list of wheels.
+"""Render the site, a folder for any web server: index, search page, doctor.py and the pages that list every wheel.
 
 The same rows give the same bytes.
 """
@@ -6,16 +6,29 @@ The same rows give the same bytes.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from wheelfactory.core.cell import FLASH_ATTN_FALLBACK, PRODUCTS
+from wheelfactory.core.label import FALLBACK_INDEX, index_path
+from wheelfactory.core.published import wheel_url
+from wheelfactory.core.wrap import count_text
 from wheelfactory.matrix.facts import Matrix
 from wheelfactory.release.manifest import WheelRow
+from wheelfactory.site.coverage import OWNER_STEP, OWNER_TITLE, page_runner_note
 from wheelfactory.site.doctor_file import build_single_file, doctor_facts
-from wheelfactory.site.index import render_index
-from wheelfactory.site.packages import packages_html, packages_page
+from wheelfactory.site.index import index_install_line, newest_date, page_templates, render_index
+from wheelfactory.site.markdown import code_block, code_span, escape, gpu_text, link, size_text, table
 from wheelfactory.site.search_data import search_data
+from wheelfactory.site.wheel_text import (
+    axis_values,
+    group_by_index,
+    newest_first_key,
+    pythons_text,
+    status_notes,
+    versions_text,
+)
 
 _PAGE = Path(__file__).parent / "page"
 
@@ -50,3 +63,90 @@ def _script(data: Mapping[str, Any]) -> bytes:
     wheels = f"`{data['wheels']}`"
     lines = [f"{write(key)}:{wheels if key == 'wheels' else write(value)}" for key, value in data.items()]
     return ("globalThis.wheelfactoryData = {\n" + ",\n".join(lines) + "\n};\n").encode("ascii")
+
+
+GENERATED = "<!-- Generated from the manifest by `wheelfactory index`. Do not edit: the next release overwrites it. -->"
+
+# hex digits of a sha256 that are shown; the link has all of them, so that pip verifies the file
+_SHORT = 12
+
+_HEADER = ("version", "Python", "GPUs", "size", "glibc", "published", "sha256", "")
+
+
+def packages_page(matrix: Matrix, rows: Iterable[WheelRow], site: str = "") -> str:
+    """Render the page as Markdown; `matrix` says which cells lack a runner, and which wheels are of an earlier build.
+
+    `site` is the URL above ``simple/`` and ``wheels/``. If it is empty, links are relative to the page, and the install
+    commands are omitted. A row's own URL takes precedence.
+    """
+    ordered = sorted(rows, key=newest_first_key)
+    wheels = [row for row in ordered if row.label]
+    yanked = sum(row.yanked is not None for row in wheels)
+    headline = count_text(len(wheels), "flash-attn wheel") + (f", {yanked} of them yanked." if yanked else ".")
+    lines = [GENERATED, "", "# Packages", "", headline, ""]
+    note = page_runner_note(matrix, ordered)
+    lines += [escape(note), ""] if note else []
+    for title, about, command, members in _groups(ordered, site):
+        lines += [f"## {title}", ""]
+        lines += [about, ""] if about else []
+        lines += [*code_block([command]), ""] if command else []
+        lines += [*table(_HEADER, ([*_file(row, site, matrix)] for row in members)), ""]
+    if archs := sorted({arch for row in ordered for arch in row.offload_archs}):
+        lines += ["## GPUs", "", *table(("arch", "GPUs"), ((escape(arch), gpu_text(arch)) for arch in archs)), ""]
+    lines += [f"## {OWNER_TITLE}", "", escape(OWNER_STEP), ""] if note else []
+    return "\n".join(lines)
+
+
+def packages_html(matrix: Matrix, rows: Iterable[WheelRow], site: str = "") -> bytes:
+    """Render the page as HTML, for people without JavaScript; `site` as for `packages_page`."""
+    ordered = sorted(rows, key=newest_first_key)
+    groups = []
+    for title, about, command, members in _groups(ordered, site):
+        files = [(row, wheel_url(row.filename, row.url, site), _about(row, matrix)) for row in members]
+        groups.append((". ".join(filter(None, (title, about))), command, files))
+    count = count_text(sum(row.label is not None for row in ordered), "flash-attn wheel")
+    note = page_runner_note(matrix, ordered)
+    about = " ".join(filter(None, (f"{count} for AMD GPUs.", note)))
+    date = newest_date(ordered) if ordered else "none yet"
+    template = page_templates().get_template("packages.html")
+    given = {"title": "All wheels", "about": about, "groups": groups, "date": date}
+    return template.render(given, owner_title=OWNER_TITLE, owner=OWNER_STEP if note else "").encode()
+
+
+def _groups(ordered: Sequence[WheelRow], site: str) -> Iterator[tuple[str, str, str, Sequence[WheelRow]]]:
+    """Yield the title, a text, the install command and the rows of each index, then those of the dependencies."""
+    for key, members in group_by_index(ordered).items():
+        title = "ROCm {}, torch {}, {}".format(*axis_values(members[0]))
+        yield title, "", index_install_line(key, site) if site else "", members  # pip accepts no relative URL
+    if others := [row for row in ordered if not row.label]:
+        yield "Dependencies", _where_listed(others), "", others
+
+
+def _about(row: WheelRow, matrix: Matrix) -> str:
+    archs = " ".join(row.offload_archs) or "any GPU"
+    notes = "".join(f", {note}" for note in status_notes(row, matrix))
+    return f"for {archs}, {size_text(row.size)}, {row.published:%Y-%m-%d}{notes}"
+
+
+def _where_listed(others: Iterable[WheelRow]) -> str:
+    """Which indexes have the wheels without a label."""
+    products = sorted({row.product for row in others if row.product in PRODUCTS})
+    required = [PRODUCTS[name] for name in products if PRODUCTS[name].required_by]
+    only = (f"; {product.name} only those of {product.listed_for}" for product in required)
+    own = f"; the flash-attn of these only {index_path(FALLBACK_INDEX)}/" if FLASH_ATTN_FALLBACK in products else ""
+    return f"Every index has these too{''.join(only)}{own}."
+
+
+def _file(row: WheelRow, site: str, matrix: Matrix) -> Iterator[str]:
+    """The cells of a row. The link ends in the full sha256, which pip and uv verify."""
+    address = wheel_url(row.filename, row.url, site)
+    yield escape(row.version) if row.label is None else versions_text([row])
+    yield pythons_text([row])
+    yield " ".join(map(escape, row.offload_archs)) or "any"
+    yield size_text(row.size)
+    yield escape(row.glibc or "any")
+    yield f"{row.published:%Y-%m-%d}"
+    yield code_span(row.sha256[:_SHORT])
+    yanked = f" **yanked**: {escape(row.yanked)}" if row.yanked is not None else ""
+    notes = "".join(f", {escape(mark)}" for mark in status_notes(row, matrix))
+    yield link("wheel", f"{address}#sha256={row.sha256}") + notes + yanked

@@ -20,8 +20,8 @@ from wheelfactory.core.process import capture
 from wheelfactory.core.progress import ignore_progress
 from wheelfactory.matrix.facts import Context
 from wheelfactory.verify.result import GateResult
-from wheelfactory.wheel.build_record import Toolchain
 from wheelfactory.wheel.elf.dynamic import Scope
+from wheelfactory.wheel.read import Toolchain
 
 TIMEOUT_S = 1800
 """Seconds for one program of a gate; importing torch takes seconds, on a slow disk a minute."""

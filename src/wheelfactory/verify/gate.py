@@ -15,8 +15,7 @@ from wheelfactory.core.host import Host
 from wheelfactory.matrix.facts import Context, Matrix
 from wheelfactory.verify.cell_python import CellPython, find_cell_python
 from wheelfactory.verify.result import GateResult
-from wheelfactory.wheel.build_record import BuildRecord
-from wheelfactory.wheel.read import Wheel
+from wheelfactory.wheel.read import BuildRecord, Wheel
 
 
 @dataclass(frozen=True)

@@ -31,8 +31,7 @@ from wheelfactory.verify.importing import check_import
 from wheelfactory.verify.record import check_archive, check_record
 from wheelfactory.verify.result import Finding, GateResult, Status
 from wheelfactory.verify.symbols import check_linking, check_symbols
-from wheelfactory.wheel.build_record import BuildRecord, read_build_record
-from wheelfactory.wheel.read import Wheel
+from wheelfactory.wheel.read import BuildRecord, Wheel, read_build_record
 
 _COMPILED, _TRITON = frozenset({Backend.CK}), frozenset({Backend.TRITON})
 

@@ -18,10 +18,10 @@ from wheelfactory.core.published import version_key
 from wheelfactory.verify.cell_python import no_python_result
 from wheelfactory.verify.gate import Subject
 from wheelfactory.verify.result import MAX_FINDINGS, Finding, GateResult
-from wheelfactory.wheel.build_record import Toolchain
 from wheelfactory.wheel.elf.dynamic import Scope, Symbol
 from wheelfactory.wheel.elf.mangled import find_qualified_name, find_string_abi, format_symbol, guess_provider
 from wheelfactory.wheel.elf.read import ElfFile
+from wheelfactory.wheel.read import Toolchain
 from wheelfactory.wheel.repair import SYSTEM_LIBRARIES
 
 # what a CK extension needs of torch. Source: its cpp_extension.py for HIP, and extensions that it linked

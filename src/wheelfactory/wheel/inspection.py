@@ -18,12 +18,18 @@ from wheelfactory.core.files import file_sha256
 from wheelfactory.core.label import Label
 from wheelfactory.core.query import find_packages
 from wheelfactory.core.wrap import count_text
-from wheelfactory.wheel.build_record import BuildRecord, parse_build_record, read_build_record
 from wheelfactory.wheel.elf.image import MAGIC
 from wheelfactory.wheel.elf.mangled import guess_provider
 from wheelfactory.wheel.elf.offload import DeviceCode, sum_device_code
 from wheelfactory.wheel.elf.read import ElfFile, read_elf
-from wheelfactory.wheel.read import BUILD_RECORD_NAME, Wheel, read_mapped
+from wheelfactory.wheel.read import (
+    BUILD_RECORD_NAME,
+    BuildRecord,
+    Wheel,
+    parse_build_record,
+    read_build_record,
+    read_mapped,
+)
 
 _HINT = "give a wheel file, an ELF file, a .dist-info folder, or a distribution installed for the python3 on PATH"
 

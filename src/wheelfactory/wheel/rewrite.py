@@ -25,9 +25,8 @@ from wheelfactory.core.errors import InputError
 from wheelfactory.core.files import atomic_path
 from wheelfactory.core.label import Label
 from wheelfactory.wheel.archive import open_archive
-from wheelfactory.wheel.build_record import BuildRecord
 from wheelfactory.wheel.corrections import added_members, corrected_lines, corrected_members
-from wheelfactory.wheel.read import BUILD_RECORD_NAME, Wheel
+from wheelfactory.wheel.read import BUILD_RECORD_NAME, BuildRecord, Wheel
 from wheelfactory.wheel.zip_format import ArchiveWriter
 
 

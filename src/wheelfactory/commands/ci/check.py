@@ -29,8 +29,7 @@ from wheelfactory.matrix.load import load_matrix
 from wheelfactory.release.bundle import require_sigstore
 from wheelfactory.release.manifest import WheelRow, read_manifest
 from wheelfactory.release.published_site import read_site
-from wheelfactory.site.check_installs import InstallSource, check_install, require_uv
-from wheelfactory.site.check_sample import choose_sample, count_weeks
+from wheelfactory.site.check_installs import InstallSource, check_install, choose_sample, count_weeks, require_uv
 from wheelfactory.site.check_served import check_cells, check_files, wait_for_site
 from wheelfactory.verify.gates import is_refused
 from wheelfactory.verify.result import GateResult, Status, result_lines
