@@ -172,16 +172,12 @@ def _exit_error(name: str, status: int, starved: ResourceShare | None, log: Path
     killed, ending, hint = status == KILLED_STATUS, f"exit status {status}", ""
     if starved:
         ending += ", killed for lack of memory" if killed else "; a process was killed for lack of memory"
-        hint = (
-            f"out of memory: the container had {starved.memory_gib:.1f} GiB; give it more (--memory), or "
-            "reduce parallel compiles (MAX_JOBS)"
-        )
+        hint = f"out of memory: the container had {starved.memory_gib:.1f} GiB; give it more (--memory), or "
+        hint += "reduce parallel compiles (MAX_JOBS)"
     elif killed:
         ending += ", killed from outside"
-        hint = (
-            "someone killed the container, or this machine ran out of memory (see dmesg); run the same command again: "
-            "compiled kernels are kept"
-        )
+        hint = "someone killed the container, or this machine ran out of memory (see dmesg); run the same command "
+        hint += "again: compiled kernels are kept"
     failed = build_failure(name, ending, log, last)
     if killed:  # the log does not show a kill
         return BuildError(failed.what, failed.which, f"{hint}; the full log is {log}")

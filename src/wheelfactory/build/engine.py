@@ -13,7 +13,7 @@ import shutil
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -165,29 +165,24 @@ def run_folder(engine: Engine, cache: Path) -> Iterator[Path]:
 
 def remove_containers(engine: Engine, folder: Path) -> None:
     """Remove all containers of a run, also running ones. Raises `BuildError` if the engine does not answer."""
-    for container, _ in _labelled(engine, f"{RUN_LABEL}={folder}"):
-        _remove(engine, container)
+    _remove_labelled(engine, f"{RUN_LABEL}={folder}", lambda _folder: True)
 
 
 def remove_orphans(engine: Engine, cache: Path) -> None:
     """Remove the containers of dead runs with this cache, as after a power cut."""
     # Runs with another cache may belong to another user, whose folders this process cannot check.
-    for container, folder in _labelled(engine, RUN_LABEL):
-        if folder.parent == cache and _is_over(folder):
-            _remove(engine, container)
+    _remove_labelled(engine, RUN_LABEL, lambda folder: folder.parent == cache and _is_over(folder))
 
 
-def _labelled(engine: Engine, label: str) -> list[tuple[str, Path]]:
-    """The containers with a label, and the folders of their runs."""
+def _remove_labelled(engine: Engine, label: str, is_removed: Callable[[Path], bool]) -> None:
+    """Remove the containers with a label, of the runs whose folder `is_removed` accepts."""
     # one request for all: a container may disappear before a second request about it
     with engine_errors("its containers"):
         found = engine.client.api.containers(all=True, filters={"label": label})
-    return [(container["Id"], Path(container["Labels"][RUN_LABEL])) for container in found]
-
-
-def _remove(engine: Engine, container: str) -> None:
-    with suppress(*ENGINE_ERRORS):  # another process is removing it; if not, the next run will
-        engine.client.api.remove_container(container, force=True, v=True)
+    for container in found:
+        if is_removed(Path(container["Labels"][RUN_LABEL])):
+            with suppress(*ENGINE_ERRORS):  # another process is removing it; if not, the next run will
+                engine.client.api.remove_container(container["Id"], force=True, v=True)
 
 
 def _is_over(folder: Path) -> bool:

@@ -100,9 +100,8 @@ def choose_archs(matrix: Matrix, cell: Cell, requested: str, detected: tuple[str
     chosen = requested_archs or (detected if cell.backend is Backend.CK else ())
     refused = [arch for arch in chosen if arch not in promised]
     if refused:
-        origin = "this machine's GPU has it"
-        if requested_archs:
-            origin = "--archs requests it, or PYTORCH_ROCM_ARCH (rocm/pytorch images set it)"
+        named = "--archs requests it, or PYTORCH_ROCM_ARCH (rocm/pytorch images set it)"
+        origin = named if requested_archs else "this machine's GPU has it"
         triton, other = matrix.flash_attn[cell.flash_attn].triton, ""
         if cell.backend is Backend.CK and triton and all(arch in triton.archs for arch in refused):
             other = "; the Triton backend supports it (--backend triton)"

@@ -124,8 +124,7 @@ def split_names(text: str) -> dict[str, int]:
 
     A cell has its replacement of a published wheel after a colon; it is 0 without one.
     """
-    found = (_NAME.fullmatch(name) for name in text.split())
-    return {match[1]: int(match[2] or 0) for match in found if match}
+    return {match[1]: int(match[2] or 0) for name in text.split() if (match := _NAME.fullmatch(name))}
 
 
 def name_python(tag: str) -> str:

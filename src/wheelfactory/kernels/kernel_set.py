@@ -216,7 +216,6 @@ def require_proof(set_id: str, key: SetKey, proof: Proof | None) -> None:
     if proof.kernels and not proof.executed:
         raise InputError("no kernel of the set was executed", set_id, _PROOF_HINT)
     if proof.faults:
-        hint = (
-            "compile the set with another compiler, or leave it out; docs/explanation/emulation.md has what is checked"
-        )
+        hint = "compile the set with another compiler, or leave it out; "
+        hint += "docs/explanation/emulation.md has what is checked"
         raise InputError("kernels compute something wrong", f"{set_id}: {proof.faults[0]}", hint)

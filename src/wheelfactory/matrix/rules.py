@@ -150,10 +150,9 @@ def judge_torch_arch(matrix: Matrix, rocm: str, arch: str) -> Finding | None:
         return None
     if known := matrix.rocm[rocm].may_work.get(arch):
         return Finding(Answer.MAY_WORK, f"not every torch for ROCm {rocm} is known to be built for {arch}: {known}")
+    reason = f"PyTorch does not build torch for {arch} on any ROCm of the matrix"
     if versions:
         reason = f"torch for ROCm {rocm} is not built for {arch}; torch for ROCm {_and(versions)} is"
-    else:
-        reason = f"PyTorch does not build torch for {arch} on any ROCm of the matrix"
     return Finding(Answer.DOES_NOT_WORK, reason)
 
 

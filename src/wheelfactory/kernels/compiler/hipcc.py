@@ -206,10 +206,8 @@ def split_options(arguments: Sequence[str]) -> Iterable[tuple[str, str]]:
             yield word, next(words, "")
         elif word.startswith(("-I", "-D", "-U")):
             yield word[:2], word[2:]
-        elif word.startswith("-"):
-            yield word, ""
         else:
-            yield "", word
+            yield (word, "") if word.startswith("-") else ("", word)
 
 
 def _header_folder(folder: str, root: str, rocm: str) -> str:

@@ -230,11 +230,9 @@ def _notes(
 
 def _ledger(request: CompileRequest, inputs: CompileInputs, stores: Mapping[Targets, Store]) -> Ledger:
     """Measurements of this machine, and the costs of stored objects, which may come from other machines."""
-    kept = (
-        Measurement(entry.source, entry.targets, inputs.compiler.content, entry.cpu_s, entry.peak_mib, entry.size)
-        for store in stores.values()
-        for entry in store.read_records().values()
-    )
+    content, stored = inputs.compiler.content, [store.read_records().values() for store in stores.values()]
+    made = (entry for entries in stored for entry in entries)
+    kept = (Measurement(one.source, one.targets, content, one.cpu_s, one.peak_mib, one.size) for one in made)
     known = (entry for entry in kept if entry.is_plausible)
     return Ledger((*Ledger.read(Path(request.ledger)).measurements, *known))
 
