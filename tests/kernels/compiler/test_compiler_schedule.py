@@ -122,8 +122,9 @@ def test_kills_of_other_programs_on_the_machine_do_not_turn_an_error_into_a_lack
 
 @pytest.mark.parametrize("killed", ["kill -KILL $$", "echo clang: unable to execute command: Killed; exit 1"])
 def test_a_compile_killed_while_alone_ends_the_build_with_its_name(
-    tmp_path: Path, compile_all: CompileAll, killed: str
+    tmp_path: Path, compile_all: CompileAll, killed: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(host, "out_of_memory_kills", itertools.count().__next__)
     with pytest.raises(BuildError, match="out of memory for one compile alone: 0, killed at") as caught:
         compile_all([f"echo >> tries; {killed}"], 4)
     assert "--memory" in caught.value.hint

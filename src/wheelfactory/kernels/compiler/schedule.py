@@ -97,7 +97,7 @@ def run_compiles(
                 return
             victim, ended = _wait(running)
             is_last_try = victim.jobs == 1 and victim.compile in killed
-            if not (_says_killed(ended) or (not is_last_try and _may_be_killed(victim, ended))):
+            if not _may_be_killed(victim, ended) or (is_last_try and not _says_killed(ended)):
                 failed = failed or (ended.code != 0 and not keep_going)
                 yield ended
                 continue
@@ -156,14 +156,14 @@ def _wait(running: dict[int, _Running]) -> tuple[_Running, EndedCompile]:
     )
 
 
-def _says_killed(ended: EndedCompile) -> bool:
-    # a driver whose compiler was killed exits with a status of its own; clang's and shells print this word
-    return ended.code == -signal.SIGKILL or (ended.code != 0 and "Killed" in ended.output)
-
-
 def _may_be_killed(started: _Running, ended: EndedCompile) -> bool:
-    # a driver may say nothing; the count includes other programs of this machine, so it is enough for a retry only
-    return ended.code != 0 and host.out_of_memory_kills() > started.kills
+    # a driver whose compiler was killed exits with a status of its own, so also ask for the count of kills
+    return ended.code == -signal.SIGKILL or (ended.code != 0 and host.out_of_memory_kills() > started.kills)
+
+
+def _says_killed(ended: EndedCompile) -> bool:
+    # the count includes other programs of this machine; a driver of clang, and a shell, print the word
+    return ended.code == -signal.SIGKILL or "Killed" in ended.output
 
 
 def estimate_time_left(predicted_left_s: float, predicted_done_s: float, elapsed_s: float, jobs: int) -> float:
