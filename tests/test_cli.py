@@ -178,9 +178,10 @@ def test_a_missing_or_empty_argument_is_refused(cli: Cli) -> None:
         assert_refused(cli(*command, ""), BAD_INPUT, error="bad arguments: argument ", hint="--help")
 
 
-def test_the_cache_is_in_the_users_home_where_home_is_empty_or_unset(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cache_is_in_the_users_home_unless_a_variable_has_an_absolute_path(monkeypatch: pytest.MonkeyPatch) -> None:
     options = argparse.Namespace(cache=None)
-    for environ in ({"HOME": "", "XDG_CACHE_HOME": ""}, {}):
+    assert prepare_cache(options, {"XDG_CACHE_HOME": "/srv/caches"}) == Path("/srv/caches/wheelfactory")
+    for environ in ({"HOME": "", "XDG_CACHE_HOME": ""}, {"XDG_CACHE_HOME": "caches"}, {}):
         assert prepare_cache(options, environ) == Path(pwd.getpwuid(os.getuid()).pw_dir, ".cache/wheelfactory")
     monkeypatch.setattr(os, "getuid", lambda: 4_000_000_000)  # as in a container: a user without an entry
     assert prepare_cache(options, {"HOME": "/srv"}) == Path("/srv/.cache/wheelfactory")
