@@ -208,7 +208,7 @@ def sampled(release: Path, cell: str) -> SampledWheel:
 
 
 def source_of(release: Path) -> InstallSource:
-    return InstallSource(read_site(str(release)), "https://a.example/b", {"7.2": "https://torch.example/rocm7.2"})
+    return InstallSource(read_site(str(release), {}), "https://a.example/b", {"7.2": "https://torch.example/rocm7.2"})
 
 
 @pytest.mark.parametrize(("tool", "option"), [("pip", "--index-url"), ("uv", "--default-index")])
@@ -240,7 +240,7 @@ def test_settings_and_tokens_of_this_machine_do_not_reach_the_installers(tmp_pat
 
 def results_with(release: Path, tmp_path: Path) -> Mapping[str, str]:
     """The failed steps of a check of a wheel, with what was found."""
-    results = check_install(sampled(release, BROKEN), source_of(release), tmp_path / "cache", {})
+    results = check_install(sampled(release, BROKEN), source_of(release), tmp_path / "cache")
     return {one.gate: one.findings[0].found for one in results if one.status is Status.FAILED}
 
 

@@ -128,24 +128,24 @@ def _compare_with_site(options: argparse.Namespace, environ: Environ) -> int:
     site, any_refused = open_site(options.site, environ), False
     for given in options.wheels:
         with scratch_dir(cache) as scratch:
-            name, results = _compare(given, site, scratch, environ)
+            name, results = _compare(given, site, scratch)
         any_refused = any_refused or is_refused(results)
         _print_results(name, results, describe_checks(results), as_json=options.json)
     return VERIFICATION_FAILED if any_refused else DONE
 
 
-def _compare(given: Path, site: PublishedSite, scratch: Path, environ: Environ) -> tuple[str, tuple[GateResult, ...]]:
+def _compare(given: Path, site: PublishedSite, scratch: Path) -> tuple[str, tuple[GateResult, ...]]:
     """Check a wheel file, or the project of this name that the user's Python has installed."""
     if given.suffix == ".whl":
-        return given.name, check_wheel(given, site, environ)
+        return given.name, check_wheel(given, site)
     hint = "name a wheel file, or a project that is installed"
     if len(given.parts) != 1:
         raise InputError("neither a wheel nor an installed project", str(given), hint)
-    python = find_user_python(environ)
-    installed = next(find_packages([python], environ).distributions(given.name), None)
+    python = find_user_python(site.environ)
+    installed = next(find_packages([python], site.environ).distributions(given.name), None)
     if installed is None:
         raise InputError("neither a wheel nor an installed project", f"{given.name} in {python}", hint)
-    return check_installed(installed, site, scratch, environ)
+    return check_installed(installed, site, scratch)
 
 
 def _print_results(name: str, results: tuple[GateResult, ...], verdict: str, *, as_json: bool) -> None:

@@ -78,7 +78,7 @@ def _check(options: argparse.Namespace, environ: Environ) -> Sequence[Checked]:
     address = find_site_url(options.target, options.site)
     if address is None:
         raise InputError("cannot determine the URL of the site", options.target, "pass it with --site URL")
-    if not (published or _serves_wheels(address)):
+    if not (published or _serves_wheels(address, environ)):
         return ()
     with log_to_stderr():
         site, results = wait_for_site(address, expected, 60 * options.wait, time.sleep, environ)
@@ -87,16 +87,16 @@ def _check(options: argparse.Namespace, environ: Environ) -> Sequence[Checked]:
         week = count_weeks(datetime.now(timezone.utc).date())
         expansion = expand(matrix)
         cells = check_cells(published, expansion.cells)
-        of_site = Checked(address, address, (*results, check_files(site, environ), cells))
+        of_site = Checked(address, address, (*results, check_files(site), cells))
         sample = choose_sample(site.rows, expansion.pythons, options.sample, week)
-        installed = ((wheel, check_install(wheel, source, cache, environ)) for wheel in sample)
+        installed = ((wheel, check_install(wheel, source, cache)) for wheel in sample)
         return [of_site, *(Checked(wheel.row.filename, wheel.title, found) for wheel, found in installed)]
 
 
-def _serves_wheels(address: str) -> bool:
+def _serves_wheels(address: str, environ: Environ) -> bool:
     """Whether a site has rows, perhaps of releases that were deleted since; before the first release there is none."""
     with suppress(InputError):
-        return bool(read_site(address).rows)
+        return bool(read_site(address, environ).rows)
     return False
 
 
