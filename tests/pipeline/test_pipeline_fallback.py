@@ -36,7 +36,7 @@ from wheelfactory.release.additions import as_addition, find_missing_products, r
 from wheelfactory.release.directory import DirectoryPublisher
 from wheelfactory.release.transaction import publish
 from wheelfactory.release.verified import unverified_reason
-from wheelfactory.site.site import packages_page
+from wheelfactory.site.site import Site
 from wheelfactory.verify.fallback import check_fallback_import
 from wheelfactory.verify.gate import ProductSubject
 from wheelfactory.verify.gates import required_gates, runs_on_publish, verify
@@ -358,7 +358,7 @@ def test_the_wheel_named_flash_attn_passes_its_gates_and_is_in_an_index_of_its_o
     assert (row.project, row.version, row.cell, row.index_key) == ("flash-attn", "2.6.3+fallback", None, ("fallback",))
     assert unverified_reason(row.model_copy(update={"gates": ()}), is_published=False)
 
-    assert "; the flash-attn of these only simple/fallback/." in packages_page(machine.matrix, [row])
+    assert "; the flash-attn of these only simple/fallback/." in Site(machine.matrix, [row]).packages_page()
 
     tamper(made, {"flash_attn/bert_padding.py": b""})
     results = verify(made, selected=runs_on_publish, context=machine)

@@ -48,7 +48,7 @@ from wheelfactory.release.transaction import (
 from wheelfactory.release.transaction import publish as publish_wheels
 from wheelfactory.release.transaction import yank as yank_wheel
 from wheelfactory.site.notes import release_notes
-from wheelfactory.site.site import render_site
+from wheelfactory.site.site import Site
 from wheelfactory.verify.gates import parse_extended
 from wheelfactory.verify.gates import verify as run_gates
 
@@ -98,7 +98,7 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
     with _lock(publisher, dry_run=options.dry_run):
         rows = _change(options, publisher, additions, context=context)
         if isinstance(publisher, DirectoryPublisher) and not options.stage:
-            publisher.write_site(render_site(context.matrix, rows, options.site))
+            publisher.write_site(Site(context.matrix, rows, options.site).render())
     if options.checksums and (sums := {row.filename: row.sha256 for row in rows if row.project in ATTESTED}):
         write_atomic(options.checksums, sha256sums(sums))
     total = f"{count_text(len(rows), 'file')} {'staged' if options.stage else 'published'}"

@@ -33,7 +33,7 @@ from wheelfactory.release.directory import DirectoryPublisher, write_pages
 from wheelfactory.release.manifest import WheelRow, available_cells, next_replacements, outdated_reason
 from wheelfactory.release.transaction import Publisher, held_rows, publish
 from wheelfactory.release.verified import unchecked_since, unverified_reason
-from wheelfactory.site.site import render_site
+from wheelfactory.site.site import Site
 from wheelfactory.verify.gates import verify
 from wheelfactory.verify.result import GateResult
 
@@ -115,7 +115,7 @@ def run_worklist(
         if not _ran_out_of_time(failures):
             failures += pipeline.add_products(executor, offered)
         with steps.step("index and search page"):
-            write_pages(publisher.folder, render_site(matrix, publisher.rows()))
+            write_pages(publisher.folder, Site(matrix, publisher.rows()).render())
     return tuple(failures)
 
 
