@@ -67,7 +67,6 @@ class CompileCommands:
     """Makes the compiles of a build; `scratch` takes what is not kept."""
 
     inputs: CompileInputs
-    environ: Mapping[str, str]
     ledger: Ledger
     scratch: Path
 
@@ -125,7 +124,8 @@ class CompileCommands:
         roots = [self.inputs.root, *_TORCH.findall(edge.command)]
         options = [f"-cuid={edge.name}", *(f"-ffile-prefix-map={root}/=" for root in dict.fromkeys(roots))]
         argv = ["/bin/sh", "-c", " ".join([edge.command, *map(shlex.quote, options)])]
-        return Compile(edge.name, edge.name, (), Path(edge.output), argv, str(Path.cwd()), self.environ, BINDING_CPU_S)
+        folder, environ = str(Path.cwd()), self.inputs.environ
+        return Compile(edge.name, edge.name, (), Path(edge.output), argv, folder, environ, BINDING_CPU_S)
 
     def _hipcc(self, targets: tuple[str, ...]) -> list[str]:
         options = target_options(targets, self.inputs.archs, str(self.scratch / PLACEHOLDER))
@@ -139,7 +139,7 @@ class CompileCommands:
     @cached_property
     def _kernel_environ(self) -> Mapping[str, str]:
         # the flags of that variable are on the command line already
-        return {key: value for key, value in self.environ.items() if key != APPEND_VARIABLE}
+        return {key: value for key, value in self.inputs.environ.items() if key != APPEND_VARIABLE}
 
 
 def _to_clang(*options: str) -> list[str]:
@@ -147,10 +147,8 @@ def _to_clang(*options: str) -> list[str]:
     return [word for option in options for word in ("-Xclang", option)]
 
 
-def read_driver_bundler(
-    inputs: CompileInputs, scratch: Path, environ: Mapping[str, str], archs: Sequence[str]
-) -> Bundler:
+def read_driver_bundler(inputs: CompileInputs, scratch: Path, archs: Sequence[str]) -> Bundler:
     """Read how the driver bundles device code. Raises `CannotComposeError` if that is another way than ours."""
-    commands = CompileCommands(inputs, environ, Ledger(), scratch)
+    commands = CompileCommands(inputs, Ledger(), scratch)
     asked = commands.kernel(next(iter(inputs.kernels)), whole_targets(archs), scratch / "asked.o")
     return read_bundler(asked.argv, asked.folder, asked.environ, archs)
