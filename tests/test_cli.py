@@ -179,13 +179,15 @@ def test_a_missing_or_empty_argument_is_refused(cli: Cli) -> None:
 
 
 def test_the_cache_is_in_the_users_home_where_home_is_empty_or_unset(monkeypatch: pytest.MonkeyPatch) -> None:
-    options = argparse.Namespace(cache=None)
-    for environ in ({"HOME": "", "XDG_CACHE_HOME": ""}, {}):
-        assert prepare_cache(options, environ) == Path(pwd.getpwuid(os.getuid()).pw_dir, ".cache/wheelfactory")
+    def cache_of(**environ: str) -> Path:
+        return prepare_cache(argparse.Namespace(cache=None, environ=environ))
+
+    own = Path(pwd.getpwuid(os.getuid()).pw_dir, ".cache/wheelfactory")
+    assert cache_of(HOME="", XDG_CACHE_HOME="") == cache_of() == own
     monkeypatch.setattr(os, "getuid", lambda: 4_000_000_000)  # as in a container: a user without an entry
-    assert prepare_cache(options, {"HOME": "/srv"}) == Path("/srv/.cache/wheelfactory")
+    assert cache_of(HOME="/srv") == Path("/srv/.cache/wheelfactory")
     with pytest.raises(InputError, match="HOME is not set"):
-        prepare_cache(options, {})
+        cache_of()
 
 
 def test_a_damaged_toolchain_file_is_refused(cli: Cli, tmp_path: Path) -> None:

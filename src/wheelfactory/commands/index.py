@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from wheelfactory.commands.options import Environ, add_option, add_shared, as_directory, print_messages, print_results
+from wheelfactory.commands.options import add_option, add_shared, as_directory, print_messages, print_results
 from wheelfactory.commands.targets import LOST_NAME, add_target, find_site_url, open_publisher, require_target
 from wheelfactory.core.errors import DONE, InputError
 from wheelfactory.core.files import lock_folder, write_atomic
@@ -30,9 +30,9 @@ def add(parser: argparse.ArgumentParser) -> None:
     add_shared(parser, "--site URL", "--matrix FILE")
 
 
-def execute(options: argparse.Namespace, environ: Environ) -> int:
+def execute(options: argparse.Namespace) -> int:
     """Write the index of a release directory, a site for any target, or a list of wheels."""
-    publisher = open_publisher(options.target, environ)
+    publisher = open_publisher(options.target, options.environ)
     rows = _rows(publisher, options.target)
     if options.packages:
         site = Site(load_matrix(options.matrix), rows, _site_url(options))

@@ -7,7 +7,6 @@ import json
 from collections.abc import Iterable, Mapping
 
 from wheelfactory.commands.options import (
-    Environ,
     add_option,
     add_shared,
     print_messages,
@@ -157,10 +156,10 @@ def add(parser: argparse.ArgumentParser) -> None:
     add_option(form, "--markdown", "print Markdown tables, for a page or a job summary")
 
 
-def execute(options: argparse.Namespace, environ: Environ) -> int:
+def execute(options: argparse.Namespace) -> int:
     """Print which selected cells are published; exit code 1 unless all are."""
-    target, context = options.target or DEFAULT_DIRECTORY, read_context(options, environ)
-    matrix, rows = context.matrix, read_published_rows(target, environ)
+    target, context = options.target or DEFAULT_DIRECTORY, read_context(options)
+    matrix, rows = context.matrix, read_published_rows(target, options.environ)
     coverage = compute_coverage(expand(matrix), current_rows(rows, matrix), options.only)
     if options.json:
         print_results(json.dumps(coverage_json(coverage, target)))

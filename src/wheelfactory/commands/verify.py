@@ -18,7 +18,6 @@ from wheelfactory.commands.executor_options import (
     use_store,
 )
 from wheelfactory.commands.options import (
-    Environ,
     add_option,
     add_shared,
     prepare_cache,
@@ -71,11 +70,11 @@ def add(parser: argparse.ArgumentParser) -> None:
     add_shared(parser, "--matrix FILE", "--cache DIR")
 
 
-def execute(options: argparse.Namespace, environ: Environ) -> int:
+def execute(options: argparse.Namespace) -> int:
     """Print the gate results, or with --from the checks, of each wheel; exit code 3 if any wheel is refused."""
     if options.site:
-        return _compare_with_site(options, environ)
-    context = read_context(options, environ)
+        return _compare_with_site(options)
+    context = read_context(options)
     cell = Cell.parse(options.cell) if options.cell else None
     extended = tuple(parse_extended(options.extended))
     any_refused = any_ran = False
@@ -119,13 +118,13 @@ def _rebuild(
             yield check_rebuild(path, cell, executor, report_progress, context=context, scope=scope)
 
 
-def _compare_with_site(options: argparse.Namespace, environ: Environ) -> int:
+def _compare_with_site(options: argparse.Namespace) -> int:
     """Check wheels and installed projects against what a site published."""
     if options.cell or options.quick or options.extended or options.rebuild or options.kernels:
         hint = "omit --cell, --quick, --extended, --rebuild and --kernels"
         raise InputError("--from runs no gates", options.site, hint)
-    cache = prepare_cache(options, environ)
-    site, any_refused = open_site(options.site, environ), False
+    cache = prepare_cache(options)
+    site, any_refused = open_site(options.site, options.environ), False
     for given in options.wheels:
         with scratch_dir(cache) as scratch:
             name, results = _compare(given, site, scratch)

@@ -16,7 +16,6 @@ from wheelfactory.commands.executor_options import (
     use_store,
 )
 from wheelfactory.commands.options import (
-    Environ,
     add_option,
     add_shared,
     as_directory,
@@ -59,20 +58,20 @@ def add(parser: argparse.ArgumentParser) -> None:
     add_shared(parser, "--matrix FILE", "--cache DIR")
 
 
-def execute(options: argparse.Namespace, environ: Environ) -> int:
+def execute(options: argparse.Namespace) -> int:
     """Print for ``$GITHUB_OUTPUT`` whether any cell passed.
 
     Exit code 1 if a cell failed, 6 if the only failures are cells for which time ran out; the job uploads the wheels of
     the others.
     """
     started = time.time()
-    rebuild = _check_arguments(options, environ)
+    rebuild = _check_arguments(options)
     if options.executor == "auto" and options.action != "build":
         options.executor = "docker"  # rows and proofs are trusted, and code of a wheel must not reach them
     archives = as_directory(Path(options.kernels)) if options.kernels else None
     scope = CompileScope(archives=archives, deadline=read_deadline(options, started))
     replacements = split_names(options.cells)
-    context = replace(read_context(options, environ), replacements=replacements)
+    context = replace(read_context(options), replacements=replacements)
     names, wheels = tuple(replacements), as_directory(options.wheels)
     expansion = expand(context.matrix)
     compiled = has_compiled_cell(require_cell(expansion, name) for name in names if name not in PRODUCTS)
@@ -98,11 +97,11 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
     return FAILED
 
 
-def _check_arguments(options: argparse.Namespace, environ: Environ) -> str:
+def _check_arguments(options: argparse.Namespace) -> str:
     """Return the value of `REBUILD_VARIABLE`. Raises `InputError` for another one, or for options of another action."""
     if (options.action == "verify") != bool(options.rows) or (options.kernels and options.action == "prove"):
         raise InputError("bad arguments", options.action, "--rows belongs to verify, --kernels to build and verify")
-    rebuild = environ.get(REBUILD_VARIABLE) or "one"
+    rebuild = options.environ.get(REBUILD_VARIABLE) or "one"
     if rebuild not in ("one", "all"):
         raise InputError(f"{REBUILD_VARIABLE} is neither one nor all", rebuild, "set it to all, or unset it")
     return rebuild
@@ -114,9 +113,9 @@ def add_baseline(parser: argparse.ArgumentParser) -> None:
     add_shared(parser, "--matrix FILE", "--cache DIR")
 
 
-def execute_baseline(options: argparse.Namespace, environ: Environ) -> int:
+def execute_baseline(options: argparse.Namespace) -> int:
     """Build the reference wheels that wheels of these cells are compared with, into the cache."""
-    context = read_context(options, environ)
+    context = read_context(options)
     cells = [Cell.parse(name) for name in split_names(options.cells) if name not in PRODUCTS]
     with log_to_stderr():
         for name in products_beside(cells):

@@ -53,10 +53,10 @@ def add(parser: argparse.ArgumentParser) -> None:
     add_shared(parser, "--matrix FILE", "--cache DIR")
 
 
-def execute(options: argparse.Namespace, environ: Environ) -> int:
+def execute(options: argparse.Namespace) -> int:
     """Compare a site with its target, install a sample of its wheels, and print the results; exit code 3 for drift."""
     try:
-        checked = _check(options, environ)
+        checked = _check(options)
     except FactoryError as error:
         _write_report(options.report, [f"error: {error}", f"hint: {error.hint}"])
         raise
@@ -69,19 +69,19 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
     return VERIFICATION_FAILED if has_drift(checked) else DONE
 
 
-def _check(options: argparse.Namespace, environ: Environ) -> Sequence[Checked]:
+def _check(options: argparse.Namespace) -> Sequence[Checked]:
     """Check the site, then its sample; nothing if nothing is published."""
-    require_uv(environ)
+    require_uv(options.environ)
     require_sigstore()
-    cache, matrix = prepare_cache(options, environ), load_matrix(options.matrix)
-    expected, published = _read_rows(options, environ)
+    cache, matrix = prepare_cache(options), load_matrix(options.matrix)
+    expected, published = _read_rows(options)
     address = find_site_url(options.target, options.site)
     if address is None:
         raise InputError("cannot determine the URL of the site", options.target, "pass it with --site URL")
-    if not (published or _serves_wheels(address, environ)):
+    if not (published or _serves_wheels(address, options.environ)):
         return ()
     with log_to_stderr():
-        site, results = wait_for_site(address, expected, 60 * options.wait, time.sleep, environ)
+        site, results = wait_for_site(address, expected, 60 * options.wait, time.sleep, options.environ)
         indexes = {version: options.torch_index or facts.index for version, facts in matrix.rocm.items()}
         source = InstallSource(site, address.rstrip("/"), indexes)
         week = count_weeks(datetime.now(timezone.utc).date())
@@ -100,7 +100,7 @@ def _serves_wheels(address: str, environ: Environ) -> bool:
     return False
 
 
-def _read_rows(options: argparse.Namespace, environ: Environ) -> tuple[Sequence[WheelRow], Sequence[WheelRow]]:
+def _read_rows(options: argparse.Namespace) -> tuple[Sequence[WheelRow], Sequence[WheelRow]]:
     """Return the rows that the site must serve, and those with the rows of wheels that were deleted from GitHub.
 
     Raises `InputError` if they are not readable.
@@ -109,7 +109,7 @@ def _read_rows(options: argparse.Namespace, environ: Environ) -> tuple[Sequence[
         expected, lost = read_manifest(options.expect), options.expect.with_name(LOST_NAME)
         return expected, (*expected, *(yank_lost(read_manifest(lost)) if lost.exists() else ()))
     require_target(options.target)
-    rows = read_published_rows(options.target, environ)
+    rows = read_published_rows(options.target, options.environ)
     if parse_repository(options.target):
         return [row for row in rows if row.url], rows
     return read_manifest(Path(options.target)), rows

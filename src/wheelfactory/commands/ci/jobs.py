@@ -56,19 +56,19 @@ def add(parser: argparse.ArgumentParser) -> None:
     add_shared(parser, "--matrix FILE", "--cache DIR")
 
 
-def execute(options: argparse.Namespace, environ: Environ) -> int:
+def execute(options: argparse.Namespace) -> int:
     """Print the matrices of the jobs of a workflow run, as lines for ``$GITHUB_OUTPUT``."""
     require_target(options.target)
-    if options.commit not in ("", found := environ.get("GITHUB_SHA", "")):
+    if options.commit not in ("", found := options.environ.get("GITHUB_SHA", "")):
         hint = "start the workflow at the branch or tag with that commit, all 40 digits"
         raise InputError("not the commit of this run", f"{options.commit}, the run is one of {found or 'none'}", hint)
-    matrix, cache = load_matrix(options.matrix), prepare_cache(options, environ)
+    matrix, cache = load_matrix(options.matrix), prepare_cache(options)
     selected = _selected_cells(expand(matrix), options)
     with log_to_stderr():
-        publisher = open_publisher(options.target, environ)
+        publisher = open_publisher(options.target, options.environ)
         missing = unpublished_cells(selected, available_cells(held_rows(publisher), matrix))
         replacements = next_replacements(publisher.rows(), matrix)
-        archives = open_archive_host(options.target, environ)
+        archives = open_archive_host(options.target, options.environ)
     cells, unplanned = split_by_runner(missing, options.runner)
     if unplanned and options.versions:
         raise InputError(NEEDS_RUNNER, unplanned[0].id, RUNNER_HINT)
@@ -79,7 +79,7 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
     if options.versions and len(stored) < len(sets):
         # the CK cell's own job compiles what is not stored, but a build that is given archives needs all sets of a cell
         sets = ()
-    planned = _choose_shards(matrix, [item for item in sets if item.id not in stored], cache, environ)
+    planned = _choose_shards(matrix, [item for item in sets if item.id not in stored], cache, options.environ)
     jobs = make_jobs(matrix, cells, sets, planned, unplanned, replacements)
     if options.jobs:
         jobs.write(options.jobs)
@@ -145,12 +145,12 @@ def add_reconcile(parser: argparse.ArgumentParser) -> None:
     add_option(parser, "--kernels-pending", "whether a later run compiles the rest of the kernels", "", choices=choices)
 
 
-def execute_reconcile(options: argparse.Namespace, environ: Environ) -> int:
+def execute_reconcile(options: argparse.Namespace) -> int:
     """Print the cells selected and published as Markdown; exit code 1 for any gap, and for a job that failed."""
     jobs = WorkflowJobs.read(options.jobs)
     selected = {cell.id for cell in jobs.cells}
     with log_to_stderr():
-        rows = held_rows(open_publisher(options.target, environ))
+        rows = held_rows(open_publisher(options.target, options.environ))
     pending = selected if options.kernels_pending == "true" else ()
     available = available_cells(rows, load_matrix(options.matrix))
     outcome = Reconciliation(selected, available, pending, jobs.unplanned, options.results.split())
