@@ -7,6 +7,7 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from threading import Thread
 
 import pytest
 from packaging.requirements import Requirement
@@ -31,6 +32,7 @@ from wheelfactory.build.environments import (
 )
 from wheelfactory.build.environments import make_layered_environment as layered
 from wheelfactory.core.errors import BuildError
+from wheelfactory.core.files import lock_folder
 from wheelfactory.core.progress import ProgressCallback
 
 pytestmark = pytest.mark.slow
@@ -76,6 +78,22 @@ def test_only_an_environment_that_is_made_asks_the_index(tmp_path: Path, monkeyp
     first, second = (environments.make_build_environment(tmp_path) for _ in range(2))
     assert first == second
     assert asked == ["the index"]
+
+
+def test_an_environment_that_another_run_makes_is_awaited_and_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    installs: list[Path] = []
+    monkeypatch.setattr(environments, "pip_install", lambda made, *_, **__: installs.append(made.folder))
+    name = environments.make_numpy_environment(tmp_path / "other").folder.name
+    waiting = Thread(target=environments.make_numpy_environment, args=(tmp_path,))
+    with lock_folder(tmp_path):  # as the other run does
+        waiting.start()
+        waiting.join(0.2)
+        assert waiting.is_alive()
+        (tmp_path / name).mkdir()
+    waiting.join()
+    assert len(installs) == 1
 
 
 def test_every_python_has_exactly_one_numpy_requirement() -> None:

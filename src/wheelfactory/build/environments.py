@@ -6,7 +6,6 @@ import os
 import re
 import shutil
 import sys
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from zipfile import is_zipfile
 
 import requests
 
-from wheelfactory.core.files import atomic_path, content_key, scratch_dir
+from wheelfactory.core.files import atomic_path, content_key, lock_folder, scratch_dir
 from wheelfactory.core.http import http_session
 from wheelfactory.core.process import DEFAULT_HINT, capture
 from wheelfactory.core.progress import announced_progress, logger
@@ -32,9 +31,6 @@ PYTHON = f"{sys.version_info[0]}.{sys.version_info[1]}"
 _PIP_PROGRESS = re.compile(rb"^Progress (\d{1,15}) of (\d{1,15})$", re.MULTILINE)
 _MB = 10**6
 _LARGE = 10 * _MB
-
-# prevents cells that are verified in parallel from making the same environment twice
-_MAKE_LOCK = threading.Lock()
 
 
 @dataclass(frozen=True)
@@ -155,7 +151,8 @@ def _make_cached(
     """Make or reuse an environment; `find_options` gives pip's options, and may ask an index, so only if it is made."""
     identity = "\n".join([sys.version, sys.base_prefix, *requirements])
     folder = cache_dir / f"env-{content_key(identity)}"
-    with _MAKE_LOCK:
+    # cells verified in parallel, and other runs on this machine, must not make the same environment twice
+    with lock_folder(cache_dir, wait=True):
         if not folder.is_dir():
             logger.info("installing %s", ", ".join(requirements))
             hint = f"{', '.join(requirements)} must be installable for Python {PYTHON}{remedy}"
