@@ -25,7 +25,7 @@ from wheelfactory.core.cell import Backend, Cell
 from wheelfactory.core.errors import BuildError, InputError, SourceError
 from wheelfactory.core.host import Host
 from wheelfactory.core.label import Label
-from wheelfactory.core.progress import ProgressCallback, ignore_progress
+from wheelfactory.core.progress import ProgressCallback
 
 ON_ROCM = Host(cores=8, memory_gib=64, rocm="6.4.3")
 WITHOUT = Host(cores=8, memory_gib=64)
@@ -203,8 +203,8 @@ def run(folder: Path, toolchain: str | None, **variables: str) -> RawWheel:
 
     recipe = Recipe(CK, Label.from_cell(CK), MATRIX.archs(CK), jobs=1, setup_variables=variables)
     place = BuildHost(Host(1, 1.0), Path("python"), Path("ninja"), environ={}, run=build)
-    setup = SetupRun(recipe, Source(folder / "source.tar", "sha256:0", 0), place, folder / "scratch")
-    return run_setup(setup, folder / "logs/cell.log", SetupExtras(), ignore_progress)
+    source, log = Source(folder / "source.tar", "sha256:0", 0), folder / "logs/cell.log"
+    return run_setup(SetupRun(recipe, source, place, folder / "scratch", log), SetupExtras())
 
 
 @pytest.mark.parametrize(

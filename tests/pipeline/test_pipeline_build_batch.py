@@ -115,7 +115,7 @@ def test_an_environment_is_removed_after_its_last_cell(machine: Machine) -> None
 def test_a_replacement_gets_its_letter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     raw, source = make_wheel(tmp_path), Source(tmp_path / "sources", "sha256:" + "a" * 64, 0)
     monkeypatch.setattr("wheelfactory.pipeline.build.fetch_source", lambda *_: source)
-    monkeypatch.setattr("wheelfactory.pipeline.build._raw_triton_wheel", lambda *_: raw)
+    monkeypatch.setattr("wheelfactory.pipeline.build.cached_wheel", lambda *_: raw)
     given = replace(small_machine(tmp_path / "cache"), replacements={TRITON.id: 2})
     path = build_cell(local_executor(given), TRITON, tmp_path / "built", ignore_progress, context=given)
     record = read_build_record(Wheel.open(path))

@@ -18,7 +18,7 @@ from wheelfactory.core.files import BUILD_SCRIPT, TOOLCHAIN_PROBE, read_file
 from wheelfactory.core.host import Host
 from wheelfactory.core.label import Label
 from wheelfactory.core.models import parse_model
-from wheelfactory.core.progress import ProgressCallback, logger
+from wheelfactory.core.progress import ProgressCallback, ignore_progress, logger
 from wheelfactory.matrix.facts import Matrix
 from wheelfactory.wheel.read import Toolchain
 
@@ -153,12 +153,14 @@ class RawWheel:
 
 @dataclass(frozen=True)
 class SetupRun:
-    """The inputs of one run of setup.py. `scratch` is a folder for its files alone."""
+    """One run of setup.py. `scratch` is a folder for its files alone; its output goes to `log`."""
 
     recipe: Recipe
     source: Source
     build_host: BuildHost
     scratch: Path
+    log: Path
+    report_progress: ProgressCallback = ignore_progress
 
 
 @dataclass(frozen=True)
@@ -171,8 +173,8 @@ class SetupExtras:
     deadline: float | None = None
 
 
-def run_setup(setup: SetupRun, log: Path, extras: SetupExtras, report_progress: ProgressCallback) -> RawWheel:
-    """Run setup.py, with its output in `log`, and return the wheel.
+def run_setup(setup: SetupRun, extras: SetupExtras) -> RawWheel:
+    """Run setup.py, and return the wheel.
 
     Raises `BuildError` with the last lines and the path of the log, `SourceError` if the sources cannot be unpacked or
     setup.py reads other variables, `RunAgainError` at the deadline.
@@ -180,7 +182,7 @@ def run_setup(setup: SetupRun, log: Path, extras: SetupExtras, report_progress: 
     raw, source = setup.scratch / "raw", unpack_source(setup.source, setup.scratch / "source")
     _require_read(setup.recipe, source / "setup.py")
     command = BuildCommand(
-        name=log.stem,
+        name=setup.log.stem,
         argv=(str(BUILD_SCRIPT),),
         environ={
             **setup.build_host.environ,
@@ -192,17 +194,17 @@ def run_setup(setup: SetupRun, log: Path, extras: SetupExtras, report_progress: 
             "PYTHONNOUSERSITE": "1",
             **extras.environ,
         },
-        log=log,
+        log=setup.log,
         reads=(BUILD_SCRIPT, TOOLCHAIN_PROBE, source, *extras.reads),
         writes=(setup.scratch, *extras.writes),
         deadline=extras.deadline,
     )
-    logger.info("running setup.py, log in %s", log)
-    wheels = setup.build_host.run(command, report_progress).splitlines()
+    logger.info("running setup.py, log in %s", setup.log)
+    wheels = setup.build_host.run(command, setup.report_progress).splitlines()
     if len(wheels) != 1:
-        raise BuildError("setup.py made no wheel", setup.recipe.cell.id, f"the full log is {log}")
+        raise BuildError("setup.py made no wheel", setup.recipe.cell.id, f"the full log is {setup.log}")
     probed = raw / "toolchain.json"
-    refusal = BuildError("damaged toolchain file", str(probed), f"build the wheel again; the full log is {log}")
+    refusal = BuildError("damaged toolchain file", str(probed), f"build the wheel again; the full log is {setup.log}")
     return RawWheel(Path(wheels[0]), parse_model(Toolchain, read_file(probed, refusal), refusal))
 
 

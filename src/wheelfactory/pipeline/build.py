@@ -21,8 +21,8 @@ from pathlib import Path
 from wheelfactory.build.environments import build_requirements, cached_wheel, content_folder
 from wheelfactory.build.executor import Executor
 from wheelfactory.build.products import build_wheel, pin_product
-from wheelfactory.build.setup_py import Recipe, SetupExtras, SetupRun, log_path, make_recipe, run_setup
-from wheelfactory.build.sources import Source, fetch_source
+from wheelfactory.build.setup_py import SetupExtras, SetupRun, log_path, make_recipe, run_setup
+from wheelfactory.build.sources import fetch_source
 from wheelfactory.core.cell import PRODUCTS, Backend, Cell
 from wheelfactory.core.errors import FactoryError, InputError, PublishError, RunAgainError
 from wheelfactory.core.files import file_sha256, scratch_dir, write_atomic
@@ -65,14 +65,23 @@ def build_cell(
     build = matrix.build_tag(cell, context.replacements.get(cell.id, 0))
     source = fetch_source(cell.flash_attn, matrix.flash_attn[cell.flash_attn], cache / "sources", environ)
     toolchain, kernels = Toolchain(), None
+
+    def setup_in(scratch: Path) -> SetupRun:
+        host = executor.prepare_host(cell, report_progress)
+        return SetupRun(recipe, source, host, scratch, log_path(cache, cell.id), report_progress)
+
+    def make_triton(scratch: Path) -> Path:
+        return run_setup(setup_in(scratch), SetupExtras(deadline=scope.deadline)).path
+
     with scratch_dir(cache) as scratch:
         if cell.backend is Backend.TRITON:
-            extras = SetupExtras(deadline=scope.deadline)
-            payload = _raw_triton_wheel(executor, extras, recipe, source, report_progress, cache)
+            # built once for all labels of a release
+            variables = json.dumps(recipe.setup_variables, sort_keys=True)
+            inputs = (source.identity, *build_requirements(), variables)
+            payload = cached_wheel(content_folder(cache / "raw", inputs), cache, make_triton)
         else:
-            host = executor.prepare_host(cell, report_progress)
-            setup, set_ids = SetupRun(recipe, source, host, scratch), sets_of_cell(matrix, cell, recipe.archs)
-            raw, result = run_compile(setup, set_ids, scope, log_path(cache, cell.id), report_progress, context)
+            set_ids = sets_of_cell(matrix, cell, recipe.archs)
+            raw, result = run_compile(setup_in(scratch), set_ids, scope, context)
             assert raw  # nothing in `scope` stops a build before the link
             payload, toolchain, kernels = raw.path, raw.toolchain, result.key if result else None
         record = BuildRecord(
@@ -97,25 +106,6 @@ def finish_raw_wheel(raw: Path, record: BuildRecord, folder: Path, environ: Mapp
     require_matching_wheel(Wheel.open(raw), record)
     platform = find_platform(raw, record.toolchain.glibc, folder, environ)
     return finish_wheel(raw, record, folder, platform)
-
-
-def _raw_triton_wheel(
-    executor: Executor,
-    extras: SetupExtras,
-    recipe: Recipe,
-    source: Source,
-    report_progress: ProgressCallback,
-    cache: Path,
-) -> Path:
-    """Return the raw Triton wheel of a flash-attn release, built once for all its labels."""
-
-    def make(scratch: Path) -> Path:
-        host = executor.prepare_host(recipe.cell, report_progress)
-        setup = SetupRun(recipe, source, host, scratch)
-        return run_setup(setup, log_path(cache, recipe.cell.id), extras, report_progress).path
-
-    variables = json.dumps(recipe.setup_variables, sort_keys=True)
-    return cached_wheel(content_folder(cache / "raw", (source.identity, *build_requirements(), variables)), cache, make)
 
 
 def check_rebuild(
