@@ -179,7 +179,7 @@ def _table(coverage: Coverage, rows: Iterable[WheelRow], context: Context) -> Te
     """The overview of the selected cells; hours only for releases whose kernel sources are in the cache."""
     cells = [covered.cell for covered in coverage.cells]
     sets = group_kernel_sets(context.matrix, cells)
-    read_sources = source_reader(context.matrix.flash_attn, context.cache, context.environ, download=False)
+    read_sources = source_reader(context, download=False)
     estimates = estimate_sets(sets, read_cost_model(None, ledger_path(context.cache)), WORKFLOW_SHARDING, read_sources)
     local_builds = {cell: local_build(context, cell) for cell in cells}
     return overview_table(local_builds, available_cells(rows, context.matrix), tuple(zip(sets, estimates, strict=True)))

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 
 from wheelfactory.commands.options import (
-    Environ,
     add_option,
     add_shared,
     cells_of_versions,
-    prepare_cache,
     print_messages,
     print_outputs,
     print_results,
+    read_context,
 )
 from wheelfactory.commands.targets import add_target, open_archive_host, open_publisher, require_target
 from wheelfactory.core.cell import Backend, Cell
@@ -26,7 +24,7 @@ from wheelfactory.kernels.kernel_set import KernelSet, group_kernel_sets, stored
 from wheelfactory.kernels.set_estimates import estimate_sets, read_cost_model, source_reader
 from wheelfactory.kernels.setup_env import ledger_path
 from wheelfactory.matrix.expand import Expansion, expand, select_cells, strategy_json, unpublished_cells
-from wheelfactory.matrix.facts import Matrix
+from wheelfactory.matrix.facts import Context
 from wheelfactory.matrix.load import load_matrix
 from wheelfactory.pipeline.jobs import (
     WorkflowJobs,
@@ -62,7 +60,8 @@ def execute(options: argparse.Namespace) -> int:
     if options.commit not in ("", found := options.environ.get("GITHUB_SHA", "")):
         hint = "start the workflow at the branch or tag with that commit, all 40 digits"
         raise InputError("not the commit of this run", f"{options.commit}, the run is one of {found or 'none'}", hint)
-    matrix, cache = load_matrix(options.matrix), prepare_cache(options)
+    context = read_context(options)
+    matrix = context.matrix
     selected = _selected_cells(expand(matrix), options)
     with log_to_stderr():
         publisher = open_publisher(options.target, options.environ)
@@ -79,7 +78,7 @@ def execute(options: argparse.Namespace) -> int:
     if options.versions and len(stored) < len(sets):
         # the CK cell's own job compiles what is not stored, but a build that is given archives needs all sets of a cell
         sets = ()
-    planned = _choose_shards(matrix, [item for item in sets if item.id not in stored], cache, options.environ)
+    planned = _choose_shards([item for item in sets if item.id not in stored], context)
     jobs = make_jobs(matrix, cells, sets, planned, unplanned, replacements)
     if options.jobs:
         jobs.write(options.jobs)
@@ -119,12 +118,10 @@ def _counts(
         yield f"{count_text(replaced, 'cell')} to replace: yanked, or lost with its release"
 
 
-def _choose_shards(
-    matrix: Matrix, sets: Sequence[KernelSet], cache: Path, environ: Environ
-) -> dict[str, tuple[str, ...] | str]:
+def _choose_shards(sets: Sequence[KernelSet], context: Context) -> dict[str, tuple[str, ...] | str]:
     """Return the shards by set id, or for a set whose sources cannot be listed the reason."""
-    reader = source_reader(matrix.flash_attn, cache, environ)
-    estimates = estimate_sets(sets, read_cost_model(None, ledger_path(cache)), WORKFLOW_SHARDING, reader)
+    cost_model = read_cost_model(None, ledger_path(context.cache))
+    estimates = estimate_sets(sets, cost_model, WORKFLOW_SHARDING, source_reader(context))
     for kernel_set, estimate in zip(sets, estimates, strict=True):
         if isinstance(estimate, str):
             print_messages(f"cannot plan {kernel_set.id}: {estimate}", f"  hint: {RERUN_HINT}")
