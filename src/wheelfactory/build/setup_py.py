@@ -33,10 +33,32 @@ class Recipe:
     """How to build one cell: variables for setup.py, and what the wheel will promise."""
 
     cell: Cell
-    label: Label
     archs: tuple[str, ...]
     jobs: int
-    setup_variables: dict[str, str]
+
+    @property
+    def label(self) -> Label:
+        """The label of the wheel."""
+        return Label.from_cell(self.cell)
+
+    @property
+    def setup_variables(self) -> dict[str, str]:
+        """Variables that setup.py of every release reads."""
+        # measured: without FORCE_BUILD it downloads a CUDA wheel, and the default of GPU_ARCHS is never safe
+        common = {"BUILD_TARGET": "rocm", "FLASH_ATTENTION_FORCE_BUILD": "TRUE"}
+        if self.cell.uses_aiter:
+            # with the Triton backend, setup.py pip-installs its copy of aiter; it packages the same files without
+            return {**common, "FLASH_ATTENTION_TRITON_AMD_ENABLE": "FALSE", "FLASH_ATTENTION_SKIP_CUDA_BUILD": "TRUE"}
+        if self.cell.backend is Backend.TRITON:
+            # one build serves all labels, so the label is added afterwards
+            return {**common, "FLASH_ATTENTION_TRITON_AMD_ENABLE": "TRUE"}
+        return {
+            **common,
+            "FLASH_ATTENTION_TRITON_AMD_ENABLE": "FALSE",
+            "FLASH_ATTN_LOCAL_VERSION": str(self.label),
+            "GPU_ARCHS": ";".join(self.archs),
+            "MAX_JOBS": str(self.jobs),
+        }
 
 
 def make_recipe(matrix: Matrix, cell: Cell, host: Host, environ: Mapping[str, str], *, local_build: bool) -> Recipe:
@@ -50,28 +72,7 @@ def make_recipe(matrix: Matrix, cell: Cell, host: Host, environ: Mapping[str, st
     if local_build:
         archs = choose_archs(matrix, cell, environ.get("PYTORCH_ROCM_ARCH", ""), host.gpu_archs)
     _refuse_without_rocm(matrix, cell, host, local_build=local_build)
-    jobs = choose_jobs(environ.get("MAX_JOBS", ""), default_jobs(host.cores, host.memory_gib))
-    label = Label.from_cell(cell)
-    return Recipe(cell, label, archs, jobs, _environment(cell, label, archs, jobs))
-
-
-def _environment(cell: Cell, label: Label, archs: tuple[str, ...], jobs: int) -> dict[str, str]:
-    """Variables that setup.py of every release reads."""
-    # measured: without FORCE_BUILD it downloads a CUDA wheel, and the default of GPU_ARCHS is never safe
-    common = {"BUILD_TARGET": "rocm", "FLASH_ATTENTION_FORCE_BUILD": "TRUE"}
-    if cell.uses_aiter:
-        # with the Triton backend, setup.py pip-installs its copy of aiter; it packages the same files without
-        return {**common, "FLASH_ATTENTION_TRITON_AMD_ENABLE": "FALSE", "FLASH_ATTENTION_SKIP_CUDA_BUILD": "TRUE"}
-    if cell.backend is Backend.TRITON:
-        # one build serves all labels, so the label is added afterwards
-        return {**common, "FLASH_ATTENTION_TRITON_AMD_ENABLE": "TRUE"}
-    return {
-        **common,
-        "FLASH_ATTENTION_TRITON_AMD_ENABLE": "FALSE",
-        "FLASH_ATTN_LOCAL_VERSION": str(label),
-        "GPU_ARCHS": ";".join(archs),
-        "MAX_JOBS": str(jobs),
-    }
+    return Recipe(cell, archs, choose_jobs(environ.get("MAX_JOBS", ""), default_jobs(host.cores, host.memory_gib)))
 
 
 def _refuse_without_rocm(matrix: Matrix, cell: Cell, host: Host, *, local_build: bool) -> None:
