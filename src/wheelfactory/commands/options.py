@@ -117,11 +117,14 @@ def prepare_cache(options: argparse.Namespace) -> Path:
 
 
 def _default_cache(environ: Environ) -> Path:
+    named = Path(environ.get("XDG_CACHE_HOME", ""))
+    if named.is_absolute():  # the XDG Base Directory Specification says to ignore a relative one
+        return named / "wheelfactory"
     try:
-        home = environ.get("XDG_CACHE_HOME") or f"{environ.get('HOME') or pwd.getpwuid(os.getuid()).pw_dir}/.cache"
+        home = environ.get("HOME") or pwd.getpwuid(os.getuid()).pw_dir
     except KeyError:  # a container can run as any user
         raise InputError("no folder for the cache", "HOME is not set", "set it, or use --cache DIR") from None
-    return Path(home, "wheelfactory")
+    return Path(home, ".cache/wheelfactory")
 
 
 def read_context(options: argparse.Namespace) -> Context:

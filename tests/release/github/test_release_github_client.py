@@ -182,6 +182,13 @@ def test_a_token_that_will_not_do_is_an_error_with_the_next_step(
     assert_no_token(refused.value, token)
 
 
+def test_a_refused_read_without_a_token_asks_for_one() -> None:
+    refused_read = answering(Handler, serve=lambda handler: handler.answer(403, b"{}"))
+    with refused_read as address, pytest.raises(PublishError, match="refuses a request without a token") as refused:
+        Releases(Client(address, OWNER_REPO, None)).list_releases()
+    assert "set GITHUB_TOKEN" in refused.value.hint
+
+
 def assert_no_token(error: FactoryError, token: str | None) -> None:
     """Nowhere in what a person or a log gets to see."""
     texts = [str(error), error.hint, *(str(cause) for cause in (error.__cause__, error.__context__) if cause)]
