@@ -13,7 +13,6 @@ from aiter_factory import PREVIEW, VERSION, WHEEL, aiter_machine, keep_plain_ait
 from release_factory import flash_attn_wheel, passed_gates
 from stage_arguments import local_executor
 from wheel_factory import TRITON, make_wheel, metadata_text
-from wheelfactory.build.executor import Executor
 from wheelfactory.build.products import PinnedProject
 from wheelfactory.core.cell import OFFERED_PRODUCTS, Cell
 from wheelfactory.core.errors import BuildError, VerificationError
@@ -63,7 +62,7 @@ def done(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names whose builds started, in order; only aiter's is written."""
     found: list[str] = []
 
-    def build_cells(_pipeline: CellPipeline, _executor: Executor, cells: Sequence[Cell]) -> list[Failure]:
+    def build_cells(_pipeline: CellPipeline, cells: Sequence[Cell]) -> list[Failure]:
         found.extend(cell.id for cell in cells)
         return []
 

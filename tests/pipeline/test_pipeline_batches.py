@@ -107,7 +107,7 @@ def test_shared_builds_go_first() -> None:
     cells = [second[0], *third[:2], second[1], first[0], third[2], first[1]]
     assert split_into_waves(DEFAULT, cells) == (first, second, third)
     assert split_into_waves(DEFAULT, []) == ()
-    assert build_in_parallel(cast(Any, FakePipeline()), cast(Any, FakeExecutor()), []) == []
+    assert build_in_parallel(cast(Any, FakePipeline()), []) == []
 
 
 def test_two_cells_that_share_only_device_code_do_not_compile_at_once() -> None:
@@ -131,9 +131,6 @@ class FakeExecutor:
         if cell.torch == "2.12.1":
             raise BuildError("no such image", cell.id, "choose another")
 
-    def split(self, count: int) -> FakeExecutor:
-        return self
-
     def stop(self) -> None:
         """Nothing runs."""
 
@@ -143,11 +140,15 @@ class FakePipeline:
 
     context = SimpleNamespace(matrix=DEFAULT)
 
-    def __init__(self) -> None:
+    def __init__(self, executor: FakeExecutor = FakeExecutor()) -> None:
+        self.executor = executor
         self.started: list[Cell] = []
         self.out_of_time = threading.Event()
 
-    def build_and_publish(self, executor: object, cell: Cell) -> None:
+    def split(self, count: int) -> FakePipeline:
+        return self
+
+    def build_and_publish(self, cell: Cell) -> None:
         self.started.append(cell)
         if len(self.started) == 2:
             self.out_of_time.set()
@@ -158,7 +159,7 @@ class FakePipeline:
 
 def test_out_of_time_starts_no_other_cell_and_waits_for_running_ones() -> None:
     pipeline, cells = FakePipeline(), [ck("3.12"), ck("3.11"), ck("3.10"), triton()]
-    (failure,) = build_in_parallel(cast(Any, pipeline), cast(Any, FakeExecutor()), cells)
+    (failure,) = build_in_parallel(cast(Any, pipeline), cells)
     assert isinstance(failure.error, RunAgainError)
     assert pipeline.started == cells[:2]
 
@@ -168,9 +169,9 @@ def test_only_cells_that_are_built_at_once_go_in_waves_and_out_of_time_no_later_
     at_once: int, started: tuple[int, ...]
 ) -> None:
     cells = [ck("3.12"), triton(), triton(flash_attn="2.7.4.post1")]
-    pipeline = FakePipeline()
+    pipeline = FakePipeline(FakeExecutor(at_once))
     pipeline.out_of_time.set()
-    (failure,) = build_in_waves(cast(Any, pipeline), cast(Any, FakeExecutor(at_once)), cells)
+    (failure,) = build_in_waves(cast(Any, pipeline), cells)
     assert isinstance(failure.error, RunAgainError)
     assert {*pipeline.started} == {cells[index] for index in started}
 
@@ -179,7 +180,7 @@ def test_only_a_ck_cell_without_an_image_is_not_started() -> None:
     """Most Triton cells only get a label and need no image."""
     pipeline, cells = FakePipeline(), [ck("3.12", torch="2.12.1"), triton(torch="2.12.1")]
     pipeline.out_of_time.set()
-    (failure,) = build_in_parallel(cast(Any, pipeline), cast(Any, FakeExecutor()), cells)
+    (failure,) = build_in_parallel(cast(Any, pipeline), cells)
     assert (failure.name, failure.error.what) == (cells[0].id, "no such image")
     assert pipeline.started == cells[1:]
 

@@ -16,7 +16,6 @@ from rocm_machine import make_machine
 from stage_arguments import local_executor
 from wheel_factory import TRITON, make_wheel, metadata_text, read_zip, small_machine, tamper
 from wheelfactory.build import products as sources
-from wheelfactory.build.executor import Executor
 from wheelfactory.build.products import (
     FallbackProject,
     PinnedProject,
@@ -406,7 +405,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The cells whose build started; nothing is built."""
     found: list[str] = []
 
-    def build_none(_pipeline: CellPipeline, _executor: Executor, cells: Sequence[Cell]) -> list[Failure]:
+    def build_none(_pipeline: CellPipeline, cells: Sequence[Cell]) -> list[Failure]:
         found.extend(cell.id for cell in cells)
         return []
 
@@ -439,9 +438,7 @@ def test_it_is_built_after_the_cells_also_by_a_later_run_but_not_when_the_time_i
 ) -> None:
     built_after: list[list[str]] = []
 
-    def build_none(
-        _pipeline: CellPipeline, _executor: Executor, projects: Iterable[PinnedProject]
-    ) -> Iterator[Failure]:
+    def build_none(_pipeline: CellPipeline, projects: Iterable[PinnedProject]) -> Iterator[Failure]:
         built_after.extend(list(started) for _ in projects)
         return iter(())
 
