@@ -32,7 +32,7 @@ from wheelfactory.core.cell import PRODUCTS, Cell
 from wheelfactory.core.errors import DONE, VERIFICATION_FAILED, InputError
 from wheelfactory.core.files import scratch_dir
 from wheelfactory.core.progress import Steps, log_to_stderr
-from wheelfactory.core.query import find_packages
+from wheelfactory.core.query import Interpreter
 from wheelfactory.gpu.torch_python import find_user_python
 from wheelfactory.kernels.setup_env import CompileScope
 from wheelfactory.matrix.expand import expand
@@ -141,7 +141,7 @@ def _compare(given: Path, site: PublishedSite, scratch: Path) -> tuple[str, tupl
     if len(given.parts) != 1:
         raise InputError("neither a wheel nor an installed project", str(given), hint)
     python = find_user_python(site.environ)
-    installed = next(find_packages([python], site.environ).distributions(given.name), None)
+    installed = next(Interpreter([python], site.environ).find_packages().distributions(given.name), None)
     if installed is None:
         raise InputError("neither a wheel nor an installed project", f"{given.name} in {python}", hint)
     return check_installed(installed, site, scratch)

@@ -17,6 +17,7 @@ from typing import NoReturn
 from wheelfactory.core.cell import Backend
 from wheelfactory.core.errors import DONE, FAILED, FactoryError, InputError, as_factory_error
 from wheelfactory.core.published import MANIFEST_NAME, InstallCommand
+from wheelfactory.core.query import Interpreter
 from wheelfactory.core.wrap import as_printable, write_lines, write_message
 from wheelfactory.doctor.detect import IMPORT_TIMEOUT_S, detect_machine
 from wheelfactory.doctor.diagnose import diagnose_machine
@@ -80,7 +81,8 @@ def diagnose_and_report(
     if options.install and not site:
         raise InputError("no site to install from", "--install", "pass the address of a site, or a release directory")
     tell(f"examining {python}: importing torch may take a minute")
-    machine = detect_machine(python, options.environ, probe, facts.rocm_triton_packages, root)
+    interpreter = Interpreter([python], options.environ, IMPORT_TIMEOUT_S)
+    machine = detect_machine(interpreter, probe, facts.rocm_triton_packages, root)
     error = None
     try:
         report = _report_on_site(options, machine, facts, site) if site else None
@@ -188,7 +190,7 @@ def install_best(
         return FAILED
     if code := subprocess.call(command, env=dict(environ)):
         raise FactoryError("the installation failed", f"{command[0]} exited with code {code}", "read its output above")
-    installed = read_flash_attn(report.machine.python.executable, environ, IMPORT_TIMEOUT_S)
+    installed = read_flash_attn(Interpreter([report.machine.python.executable], environ, IMPORT_TIMEOUT_S))
     if installed is None:
         raise FactoryError("the installation failed", "flash-attn is still missing", "read the output above")
     if not installed.error:

@@ -29,7 +29,7 @@ from wheelfactory.core.label import IndexKey, index_path
 from wheelfactory.core.process import failure_reason, run
 from wheelfactory.core.progress import logger
 from wheelfactory.core.published import InstallCommand, Installer, pip_for, uv_for
-from wheelfactory.core.query import Packages, find_packages
+from wheelfactory.core.query import Interpreter, Packages
 from wheelfactory.release.manifest import WheelRow
 from wheelfactory.release.published_checks import check_installed
 from wheelfactory.release.published_site import PublishedSite
@@ -233,7 +233,7 @@ def _check_with(name: str, wheel: SampledWheel, source: InstallSource, scratch: 
         if reason:
             yield _failed(title, row, "to install", reason)
             return
-    packages = find_packages([str(environment.python), "-I", "-B"], settings)
+    packages = Interpreter([str(environment.python), "-I", "-B"], settings).find_packages()
     torch = next((found.version for found in packages.distributions("torch")), "none")
     if f"torch=={torch}" != torch_requirement(wheel.cell):
         yield _failed(step, row, f"{torch_requirement(wheel.cell)} to stay installed", f"torch {torch}")
