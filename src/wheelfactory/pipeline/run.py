@@ -106,9 +106,8 @@ def run_worklist(
             # an index of the release replaces PyPI for pip, so it must have the dependencies
             publish(publisher, fetch_missing_dependencies(publisher, context=context))
         pipeline = CellPipeline(context, executor, publisher, scratch, steps, extended, scope, quick)
-        failures = list(
-            run_in_order((str(row.cell), partial(pipeline.verify_published, row)) for row in worklist.to_verify)
-        )
+        unverified = ((str(row.cell), partial(pipeline.verify_published, row)) for row in worklist.to_verify)
+        failures = list(run_in_order(unverified))
         # before the wheels that require them
         failures += pipeline.add_products(project for project in products if project not in offered)
         failures += build_in_waves(pipeline, worklist.to_build)

@@ -72,24 +72,22 @@ class Site:
         # the data is a script: a page opened from disk may load scripts, but not JSON
         static = sorted(path for path in _PAGE.rglob("*") if path.suffix in (".css", ".html", ".js"))
         files = {path.relative_to(_PAGE).as_posix(): path.read_bytes() for path in static}
-        data = search_data(self.matrix, self.rows, docs=self.has_docs)
-        return {**files, "search/data.js": _script(data)}
+        return {**files, "search/data.js": _script(search_data(self.matrix, self.rows, docs=self.has_docs))}
 
     def packages_page(self) -> str:
         """Render the list of wheels as Markdown."""
-        ordered = sorted(self.rows, key=newest_first_key)
-        wheels = [row for row in ordered if row.label]
+        wheels = [row for row in self.rows if row.label]
         yanked = sum(row.yanked is not None for row in wheels)
         headline = count_text(len(wheels), "flash-attn wheel") + (f", {yanked} of them yanked." if yanked else ".")
         lines = [GENERATED, "", "# Packages", "", headline, ""]
-        note = page_runner_note(self.matrix, ordered)
+        note = page_runner_note(self.matrix, self.rows)
         lines += [escape(note), ""] if note else []
         for title, about, command, members in self._groups():
             lines += [f"## {title}", ""]
             lines += [about, ""] if about else []
             lines += [*code_block([command]), ""] if command else []
             lines += [*table(_HEADER, ([*self._file(row)] for row in members)), ""]
-        if archs := sorted({arch for row in ordered for arch in row.offload_archs}):
+        if archs := sorted({arch for row in self.rows for arch in row.offload_archs}):
             lines += ["## GPUs", "", *table(("arch", "GPUs"), ((escape(arch), gpu_text(arch)) for arch in archs)), ""]
         lines += [f"## {OWNER_TITLE}", "", escape(OWNER_STEP), ""] if note else []
         return "\n".join(lines)
