@@ -3,6 +3,8 @@
     python probe_toolchain.py                 one JSON object, for the build record
     python probe_toolchain.py python [NAME..] a line ``answer:{JSON object}`` about Python and its packages, torch and
                                               those of these names; nothing is imported
+    python probe_toolchain.py import [extension]
+                                              a line ``answer:{JSON object}`` with the error of importing flash-attn
     python probe_toolchain.py gpus [triton]   lines ``answer:{JSON object}``, each printed at once, because importing
                                               torch and looking for GPUs may crash or hang
 
@@ -128,6 +130,25 @@ def requirements(name):
     return [one for one in every if one.marker is None or one.marker.evaluate({"extra": ""})]
 
 
+def import_error(needs_extension):
+    """Return the error of importing flash-attn in one line; empty if it imports.
+
+    With `needs_extension`, an import that uses other kernels than those of its extension is an error.
+    """
+    import traceback
+    import warnings
+
+    if needs_extension:
+        # after 2.8.3, flash-attn warns of an extension that does not load, and uses aiter instead if there is one
+        warnings.filterwarnings("error", message="flash_attn_2_cuda ")
+    try:
+        from flash_attn.flash_attn_interface import flash_attn_func  # noqa: F401
+    except BaseException as caught:
+        error = caught.__context__ if isinstance(caught, UserWarning) and caught.__context__ else caught
+        return " ".join("".join(traceback.format_exception_only(type(error), error)).split())
+    return ""
+
+
 def answer(requested):
     """Print this Python, its torch, the GPUs that torch sees, and Triton's version if requested."""
     print_answer(executable=sys.executable, python="%d.%d" % sys.version_info[:2])
@@ -183,6 +204,10 @@ if __name__ == "__main__":
     ]  # files beside this script are not installed packages
     if sys.argv[1:2] == ["python"]:
         print_answer(**describe_python(sys.argv[2:]))
+    elif sys.argv[1:2] == ["import"]:
+        failure = import_error("extension" in sys.argv)
+        print()  # ends a line that the import left open
+        print_answer(error=failure)
     elif sys.argv[1:]:
         answer(sys.argv[1:])
     else:

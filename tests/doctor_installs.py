@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 
-from doctor.known import FACTS
+from doctor.known import FACTS, PROBE_TEXT
 from elf_factory import hip_bundle, library, section
 from wheel_factory import CK, TRITON, build_record, make_wheel, metadata_text, toolchain_of
 from wheelfactory.core.query import Interpreter
@@ -150,7 +150,7 @@ class Site:
 
     def read(self, seconds: float = 60) -> InstalledFlashAttn:
         """Return the flash-attn that the doctor finds here."""
-        found = read_flash_attn(Interpreter([str(self.python)], self.environ, seconds))
+        found = read_flash_attn(Interpreter([str(self.python)], self.environ, seconds), PROBE_TEXT)
         assert found
         return found
 

@@ -125,7 +125,7 @@ def _torch(facts: Mapping[str, Any]) -> InstalledTorch:
         cuda=facts.get("cuda"),
         cxx11_abi=None if error and not crash else True,
         sees_gpu=None if error else bool(sees),
-        archs=sees,
+        archs=sees if "hip" in facts else (),
         error="" if crash else error,
         gpu_error=f"killed by {crash[0]}" if crash else "",
         arch_list=tuple(listed) if isinstance(listed, list) else tuple(arch for arch in archs if arch not in without),
@@ -147,7 +147,7 @@ def _flash_attn(text: str, installed: dict[str, str]) -> InstalledFlashAttn | No
         extension_archs=archs,
         has_device_code=False if "no code object" in text else None,
         error=error,
-        has_triton_backend=not compiled,
+        has_triton_backend=not compiled or "Triton backend" in text,
     )
 
 

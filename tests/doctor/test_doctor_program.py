@@ -132,7 +132,8 @@ def test_where_no_wheel_fits_the_notes_name_one_whose_symbols_the_torch_has(whee
     assert report_on(MI300X, (ck,)).notes == (), "it fits"
     assert MI300X.torch
     report = report_on(replace(MI300X, torch=replace(MI300X.torch, version="2.8.0+rocm6.4")), (ck,))
-    assert report.verdict.line == "Install this: flash-attn 2.8.3, CK backend, with another torch on gfx942."
+    why = "because no wheel is for torch 2.8 (you have 2.8.0+rocm6.4)"
+    assert report.verdict.line == f"Install this: flash-attn 2.8.3, CK backend, with another torch on gfx942, {why}."
     (note,) = [note for note in report.notes if "measured" in note]
     assert note.startswith(f"May work, symbols measured: {CK_FILE} is built with torch 2.9; yours defines all symbols")
     assert f"/venv/bin/python -m pip install --no-deps '{ck.url}#sha256={ck.sha256}'" in note
@@ -337,7 +338,7 @@ def test_nothing_is_installed_without_a_yes_an_installer_and_a_wheel(
     monkeypatch.setattr(sys, "stdin", io.StringIO(answer))
     shown: list[str] = []
     try:
-        assert install_best(report_on(machine, wheels), FACTS, {}, shown.append) == FAILED
+        assert install_best(report_on(machine, wheels), FACTS, "", {}, shown.append) == FAILED
     except FactoryError as caught:
         assert str(caught).startswith(error or "no error")
     else:

@@ -6,12 +6,12 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 
-from wheelfactory.core.cell import Backend, public_version
+from wheelfactory.core.cell import Backend, name_python, public_version
 from wheelfactory.core.label import TorchOrigin, rocm_of_torch
 from wheelfactory.core.support import Answer, other_ways
 from wheelfactory.doctor.facts import DoctorFacts
 from wheelfactory.doctor.fit import has_rocm_torch, may_change_torch
-from wheelfactory.doctor.gpu_match import OVERRIDE, GpuSupport, lacks_code, visible_archs
+from wheelfactory.doctor.gpu_match import OVERRIDE, GpuSupport, lacks_code, uses_nvidia, visible_archs
 from wheelfactory.doctor.installed_flash_attn import is_fallback
 from wheelfactory.doctor.machine import InstalledTorch, Machine, find_major_minor, format_major_minor
 from wheelfactory.doctor.torch_checks import TRITON_VARIABLE
@@ -86,26 +86,23 @@ _AOTRITON = "TORCH_ROCM_AOTRITON_ENABLE_EXPERIMENTAL"
 """Without it, torch's own attention is slow on the archs that AOTriton calls experimental (unslothai/unsloth#8821)."""
 
 
-_OLDEST = (2, 6)
-"""The first release of flash-attn itself that has code for AMD GPUs."""
-
-
-def find_notes(machine: Machine, *, changes_torch: bool) -> Iterator[str]:
+def find_notes(machine: Machine, facts: DoctorFacts, *, changes_torch: bool) -> Iterator[str]:
     """Yield what to know once flash-attn works; `changes_torch`: whether the steps install another torch."""
     archs = visible_archs(machine)
-    is_radeon = any(arch.startswith(("gfx11", "gfx12")) for arch in archs)
-    if is_radeon and machine.environ.get(_AOTRITON) != "1" and (changes_torch or not _has_broken_aotriton(machine)):
-        yield f"Tip: `export {_AOTRITON}=1` speeds up torch's own attention on {archs[0]}."
+    radeons = [arch for arch in archs if arch.startswith(("gfx11", "gfx120"))]
+    if radeons and machine.environ.get(_AOTRITON) != "1" and (changes_torch or not _has_broken_aotriton(machine)):
+        yield f"Tip: `export {_AOTRITON}=1` speeds up torch's own attention on {', '.join(radeons)}."
     for_vllm = "vllm" in machine.packages and not is_fallback(machine.flash_attn)
-    if is_radeon and for_vllm and machine.environ.get(TRITON_VARIABLE) != "TRUE":
+    if radeons and for_vllm and machine.environ.get(TRITON_VARIABLE) != "TRUE":
         yield f"vLLM uses it for images only with `export {TRITON_VARIABLE}=TRUE`."
     if "gfx1030" in archs:
         yield "Limit: with Triton 3.4 and later, the causal backward in bf16 of 2.8.3 fails on gfx1030: train in fp16."
+    yield from _python_notes(machine.python.tag, facts.support.axes["python"], changes_torch=changes_torch)
     override, listed = machine.environ.get(OVERRIDE), machine.torch.arch_list if machine.torch else ()
     if override and machine.gpus and set(machine.gpus) <= set(listed):
         yield f"{OVERRIDE}={override} is not needed: your torch has code for {', '.join(dict.fromkeys(machine.gpus))}."
     old = find_major_minor(machine.flash_attn.version) if machine.flash_attn else None
-    if old and old < _OLDEST:
+    if old and old < (2, 6):  # the first release of upstream that has code for AMD GPUs
         yield f"{machine.flash_attn} is AMD's old fork, which many programs refuse; upstream has its code since 2.6.3."
     if "flash-attn-4" in machine.packages:
         yield "flash-attn-4 is for NVIDIA (flash_attn.cute); it can stay beside flash-attn."
@@ -114,6 +111,13 @@ def find_notes(machine: Machine, *, changes_torch: bool) -> Iterator[str]:
     for name, pin in machine.torch_pins.items() if changes_torch else ():
         if not name.startswith("torch"):
             yield f"Caution: {name} {machine.packages.get(name, '')} requires torch{pin}: another torch may break it."
+
+
+def _python_notes(tag: str, pythons: Sequence[str], *, changes_torch: bool) -> Iterator[str]:
+    if tag.endswith("t"):
+        yield f"Caution: nobody tried flash-attn on Python {name_python(tag)}."
+    elif changes_torch and name_python(tag) not in pythons:
+        yield f"Python {name_python(tag)} gets no newer torch; CPython {pythons[-1]} to {pythons[0]} does."
 
 
 def _has_broken_aotriton(machine: Machine) -> bool:
@@ -126,6 +130,8 @@ def _has_broken_aotriton(machine: Machine) -> bool:
 
 def find_ways(machine: Machine, support: Sequence[GpuSupport], facts: DoctorFacts) -> Iterator[str]:
     """Yield what its owner can do where no wheel fits, one line each."""
+    if uses_nvidia(machine, facts):
+        return
     known = {one.arch: one.instead for one in support}
     for arch in visible_archs(machine):
         ways = known.get(arch, other_ways(arch)) or (other_ways(arch) if lacks_code(machine) else ())
@@ -134,5 +140,6 @@ def find_ways(machine: Machine, support: Sequence[GpuSupport], facts: DoctorFact
     if torch and torch.hip is None and not machine.gpus:
         yield f"Instead, without an AMD GPU: {other_ways('')[0]}"
     has_wheel = machine.torch_minor in (None, *(known.torch for known in facts.torches[1:]))
-    if not may_change_torch(machine) and not has_wheel:
+    is_for_others = has_wheel and lacks_code(machine) and find_torch(machine, facts)
+    if not may_change_torch(machine) and (is_for_others or not has_wheel):
         yield "Instead: keep your torch, and make a new environment with a torch that has a wheel."

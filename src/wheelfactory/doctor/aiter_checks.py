@@ -5,6 +5,7 @@ Part of doctor.py, so it uses only the standard library of Python 3.9.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import suppress
 
@@ -46,6 +47,10 @@ def explain_aiter_error(machine: Machine, installed: InstalledFlashAttn) -> Iter
     if "[aiter] build" in installed.error:
         yield _aiter_build(machine, installed)
     if not uses_aiter(installed):
+        # upstream's own build, with an aiter that is broken or of another version
+        for project in _installed_names(machine) if re.search(r"\baiter[/.]", installed.error) else ():
+            what = f"{installed} imports {project} {machine.packages[project]}, which fails: `{installed.error}`"
+            yield Diagnosis("aiter does not import", what, f"install the one for this torch ({_RELEASES})")
         return
     error, version = installed.error, machine.packages.get(AITER_NAME)
     if "aiter, which is not installed" in error or "No module named 'aiter'" in error:

@@ -56,7 +56,7 @@ def detect_machine(interpreter: Interpreter, probe: str, tritons: Sequence[str],
     rocm, rocm_path = find_rocm(root, environ)
     gpus, names = read_gpus(root, rocm_path, environ)
     user, groups = read_user()
-    flash_attn = read_flash_attn(interpreter)
+    flash_attn = read_flash_attn(interpreter, probe)
     foreign = find_foreign(interpreter) if flash_attn is None else ("", "")
     return Machine(
         python,
@@ -161,9 +161,10 @@ def find_rocm(root: Path, environ: Mapping[str, str]) -> tuple[str | None, str |
 
 
 def read_devices(root: Path) -> tuple[Device, ...]:
-    """Return ``/dev/kfd``, even if missing, all render nodes, and ``/dev/dxg`` of WSL if it is there."""
+    """Return ``/dev/kfd``, even if missing, all render nodes, and in WSL, also in a container there, ``/dev/dxg``."""
     nodes = sorted((root / "dev/dri").glob("renderD*"), key=lambda path: file_numbers(path.name))
-    nodes = [*nodes, *(root / "dev").glob("dxg")]
+    if "microsoft" in read_text(root / "proc/sys/kernel/osrelease").lower():
+        nodes.append(root / "dev/dxg")
     found = []
     for path in (root / "dev/kfd", *nodes):
         exists = path.exists()

@@ -11,7 +11,14 @@ from wheelfactory.core.cell import FALLBACK_NAME
 from wheelfactory.doctor.aiter_checks import check_aiter, explain_aiter_error, explain_other_aiter
 from wheelfactory.doctor.facts import DoctorFacts
 from wheelfactory.doctor.gpu_access import check_gpu_access, check_gpu_code, check_override
-from wheelfactory.doctor.installed_flash_attn import find_build_rocm, has_cuda_label, has_label, is_compiled
+from wheelfactory.doctor.gpu_match import uses_nvidia
+from wheelfactory.doctor.installed_flash_attn import (
+    find_build_rocm,
+    has_cuda_label,
+    has_label,
+    is_compiled,
+    is_fallback,
+)
 from wheelfactory.doctor.machine import (
     INSTALL_MATCHING_WHEEL,
     Diagnosis,
@@ -19,7 +26,6 @@ from wheelfactory.doctor.machine import (
     Machine,
     choose_installer,
     debug_command,
-    find_major_minor,
     format_major_minor,
     uninstall_command,
 )
@@ -33,6 +39,7 @@ from wheelfactory.doctor.torch_checks import (
     diagnose_rocm_mismatch,
     diagnose_triton_version,
     diagnose_undefined_symbol,
+    find_older_rocm,
 )
 
 # requirements that `torch_checks` and `aiter_checks` diagnose
@@ -50,8 +57,10 @@ _DAMAGED = re.compile(r"file too short|invalid ELF header|killed by SIGBUS|No mo
 # of one that finds no driver although torch sees a GPU
 _REFUSED_BY_TRITON = re.compile(
     r"ValueError: '\w+' is not in list|key contains names that are not kernel arguments|0 active drivers"
-    r"|cannot import name '\w+' from 'triton\b|module 'triton[\w.]*' has no attribute"
+    r"|cannot import name '\w+' from 'triton\b|module 'triton[\w.]*' has no attribute|No module named 'triton\."
 )
+# the errors of Triton and HIP without a GPU
+_NO_DEVICE = re.compile(r"0 active drivers|No HIP GPUs|no ROCm-capable device|hipErrorNoDevice")
 # HIP's errors if there is no code object for the GPU
 _NO_CODE = re.compile(r"hipErrorNoBinaryForGpu|invalid device function|no kernel image is available")
 
@@ -63,11 +72,15 @@ def diagnose_machine(machine: Machine, facts: DoctorFacts) -> tuple[Diagnosis, .
 
 def _diagnoses(machine: Machine, facts: DoctorFacts) -> Iterator[Diagnosis]:
     installed = machine.flash_attn
+    is_on_cpu = is_fallback(installed) and not machine.gpus and not (machine.torch and machine.torch.hip)
+    if uses_nvidia(machine, facts) or (is_on_cpu and installed and not installed.error):
+        return
     torch = list(check_torch(machine, facts))
     yield from check_override(machine)
     yield from torch
     if installed:
-        is_explained = not installed.error or any(one.name != "unmet requirement" for one in torch)
+        lacks_gpu = machine.torch and machine.torch.sees_gpu is False and _NO_DEVICE.search(installed.error)
+        is_explained = not installed.error or lacks_gpu or any(one.name != "unmet requirement" for one in torch)
         explained = None if is_explained else explain_error(machine, installed, facts)
         if explained:
             yield explained
@@ -127,14 +140,14 @@ def _explanations(machine: Machine, installed: InstalledFlashAttn, facts: Doctor
     error = installed.error
     yield from (leftover(installed, path) for path in leftovers(installed) if path in error)
     yield from explain_aiter_error(machine, installed)
-    yield _older_rocm_first(machine, error, facts)
+    yield find_older_rocm(machine, error, facts)
     if match := re.search(r"undefined symbol: ([^\s,]+)", error):
         yield diagnose_undefined_symbol(machine, installed, match[1])
     if match := re.search(rf"(lib[^\s:/]+): {_NOT_FOUND}", error):
         yield _missing_library(machine, installed, match[1], facts)
     if match := _MISSING_VERSION.search(error):
         yield _too_old(machine, installed, *match.groups())
-    if match := re.search(r"No module named '(\w+)", error):
+    if match := re.search(r"No module named '(\w+)'", error):
         yield _missing_module(machine, installed, match[1], facts)
     if match := _DAMAGED.search(error):
         remedy = f"{uninstall_command(machine, 'flash-attn')}; then {INSTALL_MATCHING_WHEEL}"
@@ -179,16 +192,6 @@ def cuda_build(installed: InstalledFlashAttn, quoted: str = "") -> Diagnosis:
     return Diagnosis("built for CUDA", f"{installed} is built for CUDA{why}{quoted}")
 
 
-def _older_rocm_first(machine: Machine, error: str, facts: DoctorFacts) -> Diagnosis | None:
-    """Report that LD_LIBRARY_PATH puts the libraries of another ROCm before torch's."""
-    folders, have = machine.environ.get("LD_LIBRARY_PATH", ""), facts.find_rocm(machine.torch)
-    named = re.search(r"rocm-(\d+\.\d+)", folders)
-    if named is None or have is None or find_major_minor(named[1]) == have or "undefined symbol" not in error:
-        return None
-    what = f"LD_LIBRARY_PATH={folders} loads the libraries of ROCm {named[1]} before those of {machine.torch}"
-    return Diagnosis("libraries of another ROCm", f"{what}: `{error}`", "unset LD_LIBRARY_PATH")
-
-
 def _missing_library(
     machine: Machine, installed: InstalledFlashAttn, library: str, facts: DoctorFacts
 ) -> Diagnosis | None:
@@ -230,7 +233,7 @@ def _missing_module(machine: Machine, installed: InstalledFlashAttn, name: str, 
     if name == "aiter":
         what = f"the Triton backend of {installed} needs the package aiter: `No module named 'aiter'`"
         return Diagnosis("no aiter", what, f"{INSTALL_MATCHING_WHEEL}; Triton wheels up to 2.8.3 do not need aiter")
-    required = (one for one in installed.missing_requirements if one.replace("-", "_") == name)
+    required = (one for one in (*installed.missing_requirements, "einops") if one.replace("-", "_") == name)
     return next((missing_requirement(machine, installed, one) for one in required), None)
 
 

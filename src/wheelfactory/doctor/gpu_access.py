@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from wheelfactory.core.gpus import OVERRIDES, find_override_arch
 from wheelfactory.doctor.gpu_match import OVERRIDE, foreign_override, format_gpu, lacks_code, list_visible_gpus
 from wheelfactory.doctor.installed_flash_attn import has_cuda_label, has_label, is_compiled, list_compiled_archs
 from wheelfactory.doctor.machine import Device, Diagnosis, InstalledFlashAttn, Machine
@@ -55,6 +56,11 @@ def _one_of_several(machine: Machine, what: str, count: int, lacking: Sequence[i
 
 def check_override(machine: Machine) -> Iterator[Diagnosis]:
     """Yield an override that makes the GPUs use code of another generation."""
+    value = machine.environ.get(OVERRIDE)
+    if value and find_override_arch(value) is None:
+        ways = (f"export {OVERRIDE}={OVERRIDES[arch]}" for arch in machine.gpus if arch in OVERRIDES)
+        what = f"{OVERRIDE} is {value!r}, and not three numbers such as 10.3.0"
+        yield Diagnosis("no code for this GPU", what, next(ways, f"unset {OVERRIDE}"))
     if target := foreign_override(machine):
         own = ", ".join(map(format_gpu, dict.fromkeys(machine.gpus)))
         override = f"{OVERRIDE}={machine.environ[OVERRIDE]}"
@@ -73,7 +79,7 @@ def check_gpu_access(machine: Machine) -> Iterator[Diagnosis]:
         yield from _no_driver(machine)
     elif closed:
         yield _not_allowed(machine, closed)
-    elif kfd and machine.container in ("docker", "podman", "toolbox") and not has_render:
+    elif kfd and machine.container not in (None, "wsl") and not has_render:
         what = f"/dev/kfd is there, but /dev/dri has no GPU in this container ({machine.container})"
         yield Diagnosis("no GPU in the container", what, _start(machine.container, "/dev/kfd", "/dev/dri"))
     elif kfd and not machine.gpus:
@@ -87,20 +93,25 @@ def check_gpu_access(machine: Machine) -> Iterator[Diagnosis]:
 def _no_driver(machine: Machine) -> Iterator[Diagnosis]:
     """Yield a missing ``/dev/kfd``, the compute device of the amdgpu driver; in WSL, the runtime is needed instead."""
     what, container = "/dev/kfd does not exist", machine.container
+    dxg = next((device for device in machine.devices if device.path == "/dev/dxg"), None)
     if container is None:
         what = f"{what}: the amdgpu driver is not loaded, or it supports no GPU of this machine"
         yield Diagnosis("no GPU driver", what, "sudo modprobe amdgpu && sudo dmesg | grep -E 'amdgpu|kfd'")
     elif container != "wsl":
         what = f"{what} in this container ({container})"
-        yield Diagnosis("no GPU in the container", what, _start(container, "/dev/kfd", "/dev/dri"))
+        yield Diagnosis("no GPU in the container", what, _start("wsl" if dxg else container, "/dev/kfd", "/dev/dri"))
     elif not machine.has_wsl_runtime:
         what = "WSL provides the GPU as /dev/dxg, which needs the ROCm runtime for WSL, and it is not installed"
+        if dxg is None or not dxg.exists:
+            what = "/dev/dxg, the GPU in WSL, does not exist: this is WSL 1, or the driver in Windows is too old"
         yield Diagnosis("no GPU in WSL", what, 'follow AMD\'s "Install Radeon software for WSL", then run rocminfo')
     elif machine.torch and machine.torch.hip:
         what = f"the ROCm runtime for WSL is installed, but {machine.torch} sees no GPU"
         remedy = "run rocminfo; if it lists the GPU, this torch is not AMD's for WSL, which has the runtime in it"
         yield Diagnosis("no GPU in WSL", what, remedy)
 
+
+_KEEP_GROUPS = "start the container with `podman run --group-add keep-groups --security-opt label=disable ...`"
 
 # how to give a sandbox the GPU, by its kind; the others are started by docker or podman
 _WAYS = {
@@ -110,7 +121,18 @@ _WAYS = {
     "/dev/dri/renderD128`, else lxc.cgroup2.devices.allow and lxc.mount.entry in its configuration",
     "flatpak": "run Python outside of the Flatpak sandbox, or start the program with `flatpak run --device=all APP`",
     "snap": "run Python outside of the Snap sandbox, which does not pass /dev/kfd",
+    "systemd-nspawn": "start the container with `systemd-nspawn --bind=/dev/kfd --bind=/dev/dri "
+    "--property=DeviceAllow='/dev/kfd rw' --property=DeviceAllow='char-drm rw' ...`",
+    "wsl": "start the container with `docker run --device=/dev/dxg "
+    "--volume /usr/lib/wsl/lib/libdxcore.so:/usr/lib/libdxcore.so ...`, as AMD's guide for WSL says",
     "toolbox": "create the toolbox on a host whose /dev/kfd opens; it passes all devices of the host",
+}
+# the same for devices that belong to nobody inside
+_FOR_NOBODY = {
+    "podman": _KEEP_GROUPS,
+    "toolbox": "on the host, `sudo chmod a+rw /dev/kfd /dev/dri/renderD*`",
+    "lxc": "on the host, give them a group of the container: on Proxmox `pct set ID --dev0 /dev/kfd,gid=GID --dev1 "
+    "/dev/dri/renderD128,gid=GID`, with the GID of `getent group render` in the container",
 }
 
 
@@ -132,8 +154,8 @@ def _not_allowed(machine: Machine, closed: Sequence[Device]) -> Diagnosis:
         remedy = "set the pod's securityContext.supplementalGroups to the group of the node's device"
         return _no_permission(what, f"{remedy} (or its device plugin)")
     if container and set(groups) & {"nogroup", "nobody", "65534"}:
-        if container == "podman":
-            return _no_permission(f"{what}: rootless podman drops the groups of its user", _KEEP_GROUPS)
+        if container in _FOR_NOBODY:
+            return _no_permission(f"{what}: unprivileged {container} drops its groups", _FOR_NOBODY[container])
         what = f"{what}: they belong to nobody here, as under Docker Desktop, whose containers run in a virtual machine"
         remedy = "use Docker Engine, without Docker Desktop (`docker context use default`), and not its rootless mode"
         return _no_permission(what, remedy)
@@ -151,7 +173,7 @@ def _no_permission(what: str, remedy: str) -> Diagnosis:
 
 
 def _join_groups(user: str, container: str | None, lacking: Sequence[str]) -> str:
-    if container is None:
+    if container is None or container in _WAYS:  # these have the groups of the host, or their own
         return f"sudo usermod --append --groups {','.join(lacking)} {user}, then log out and in again"
     if container == "podman":
         return _KEEP_GROUPS
@@ -159,9 +181,6 @@ def _join_groups(user: str, container: str | None, lacking: Sequence[str]) -> st
     # a name resolves to the image's number, not the host's
     is_name = not all(group.isdigit() for group in lacking)
     return f"{remedy} (use the host's group number if it differs)" if is_name else remedy
-
-
-_KEEP_GROUPS = "start the container with `podman run --group-add keep-groups --security-opt label=disable ...`"
 
 
 def _hiding(machine: Machine) -> list[str]:

@@ -53,14 +53,26 @@ def _judge_arch(arch: str, tables: SupportTables) -> GpuSupport:
 
 def lacks_code(machine: Machine) -> tuple[str, ...]:
     """Return the visible GPUs if the installed torch says that it has code for none of them; otherwise nothing."""
-    archs, listed = visible_archs(machine), machine.torch.arch_list if machine.torch else ()
-    return archs if listed and not set(archs) & set(listed) else ()
+    archs, torch = visible_archs(machine), machine.torch
+    return archs if torch and not any(_may_have_code(torch, arch) for arch in archs) else ()
+
+
+def _may_have_code(torch: InstalledTorch, arch: str) -> bool:
+    # ROCm decides which GPUs can run code for a family or SPIR-V
+    is_open = any(one.endswith(("generic", "spirv")) for one in torch.arch_list)
+    return arch in torch.arch_list or is_open or not torch.arch_list
+
+
+def uses_nvidia(machine: Machine, facts: DoctorFacts) -> bool:
+    """Whether torch uses an NVIDIA GPU, and no wheel promises an AMD GPU beside it."""
+    torch, promised = machine.torch, (facts.support.find_support({"gpu": arch}).answer for arch in machine.gpus)
+    return torch is not None and bool(torch.cuda and torch.sees_gpu) and Answer.WORKS not in promised
 
 
 def gpu_support(wheel: PublishedWheel, arch: str, machine: Machine, facts: DoctorFacts) -> Support:
     """Return whether a wheel works on a GPU: by its archs, the installed torch and the rules of the matrix."""
     torch = _matching_torch(wheel, machine)
-    if torch and torch.arch_list and arch not in torch.arch_list:
+    if torch and not _may_have_code(torch, arch):
         return Support(Answer.DOES_NOT_WORK, (f"your torch has no code for {arch}",))
     is_own = arch in set(map(without_features, wheel.archs))
     if not is_own and wheel.built.backend is Backend.CK:

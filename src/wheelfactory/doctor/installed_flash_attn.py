@@ -24,23 +24,6 @@ from wheelfactory.core.strict import parse_json
 from wheelfactory.doctor.facts import DoctorFacts
 from wheelfactory.doctor.machine import InstalledFlashAttn, find_major_minor
 
-_ASK_IMPORT = r"""
-import json, sys, traceback, warnings
-sys.path[:] = [folder for folder in sys.path if folder]
-if "extension" in sys.argv:
-    # after 2.8.3, flash-attn warns of an extension that does not load, and uses aiter instead if there is one
-    warnings.filterwarnings("error", message="flash_attn_2_cuda ")
-try:
-    from flash_attn.flash_attn_interface import flash_attn_func
-except BaseException as error:
-    if isinstance(error, UserWarning) and error.__context__:
-        error = error.__context__
-    failure = " ".join("".join(traceback.format_exception_only(type(error), error)).split())
-else:
-    failure = ""
-print("\nanswer:" + json.dumps({"error": failure}), flush=True)
-"""
-
 _BUNDLE = b"__CLANG_OFFLOAD_BUNDLE__"
 # magic, version and method of a compressed bundle. The magic alone can occur by chance in a large file
 _PACKED_BUNDLE = re.compile(rb"CCOB[\x01-\x03]\0[\0\x01]\0")
@@ -49,15 +32,15 @@ _ARCH_OF_ENTRY = re.compile(rb"amdgcn-amd-amdhsa-[a-z]*-(gfx[0-9a-z-]+|amdgcnspi
 _MOST_ENTRIES_OF_BUNDLE = 256
 
 
-def read_flash_attn(python: Interpreter) -> InstalledFlashAttn | None:
+def read_flash_attn(python: Interpreter, probe: str) -> InstalledFlashAttn | None:
     """Return the flash-attn of an interpreter and its import error; None if missing or unreadable.
 
-    A crash, or an import that takes too long, counts as an import error.
+    The program `probe` imports it. A crash, or an import that takes too long, counts as an import error.
     """
     with suppress(InputError, OSError, ValueError, KeyError):  # the last three: unreadable metadata
         if found := _of_metadata(python.find_packages("flash_attn")):
             archs, has_code = read_extension_code(Path(found.extension)) if found.extension else ((), None)
-            error = find_import_error(python, has_extension=found.extension is not None)
+            error = find_import_error(python, probe, has_extension=found.extension is not None)
             return replace(found, extension_archs=archs, has_device_code=has_code, error=error)
     return None
 
@@ -131,12 +114,12 @@ def _is_there(name: str, packages: Packages) -> bool:
     return any(packages.distributions(name)) or PathFinder.find_spec(module, list(packages.search_path)) is not None
 
 
-def find_import_error(python: Interpreter, *, has_extension: bool = False) -> str:
+def find_import_error(python: Interpreter, probe: str, *, has_extension: bool = False) -> str:
     """Return the error of importing flash-attn with an interpreter, in one line; empty if it imports.
 
     With `has_extension`, an import that uses other kernels than those of its extension is an error.
     """
-    answer = python.query("-c", _ASK_IMPORT, *(["extension"] if has_extension else []))
+    answer = python.query("-c", probe, "import", *(["extension"] if has_extension else []))
     if "error" in answer.answers:
         # printed after the import, so a crash at exit does not count
         return str(answer.answers["error"])[:2000]

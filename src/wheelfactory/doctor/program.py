@@ -94,7 +94,7 @@ def diagnose_and_report(
         show(line)
     if error:
         raise error
-    return install_best(report, facts, options.environ, show) if options.install else report.exit_code
+    return install_best(report, facts, probe, options.environ, show) if options.install else report.exit_code
 
 
 def _report_on_site(options: argparse.Namespace, machine: Machine, facts: DoctorFacts, site: str) -> DoctorReport:
@@ -170,7 +170,7 @@ def _fail_with(error: FactoryError) -> int:
 
 
 def install_best(
-    report: DoctorReport, facts: DoctorFacts, environ: Mapping[str, str], show: Callable[[str], None]
+    report: DoctorReport, facts: DoctorFacts, probe: str, environ: Mapping[str, str], show: Callable[[str], None]
 ) -> int:
     """Ask on stdin, then install the best wheel; return `DONE` if flash-attn imports afterwards, otherwise `FAILED`.
 
@@ -190,7 +190,7 @@ def install_best(
         return FAILED
     if code := subprocess.call(command, env=dict(environ)):
         raise FactoryError("the installation failed", f"{command[0]} exited with code {code}", "read its output above")
-    installed = read_flash_attn(Interpreter([report.machine.python.executable], environ, IMPORT_TIMEOUT_S))
+    installed = read_flash_attn(Interpreter([report.machine.python.executable], environ, IMPORT_TIMEOUT_S), probe)
     if installed is None:
         raise FactoryError("the installation failed", "flash-attn is still missing", "read the output above")
     if not installed.error:

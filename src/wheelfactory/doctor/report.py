@@ -13,7 +13,14 @@ from wheelfactory.core.support import Answer
 from wheelfactory.doctor.advice import find_answer, find_notes, find_torch, find_ways
 from wheelfactory.doctor.facts import DoctorFacts
 from wheelfactory.doctor.fit import Fit
-from wheelfactory.doctor.gpu_match import GpuSupport, gpu_warnings, hide_gpus_hint, judge_gpus, list_visible_gpus
+from wheelfactory.doctor.gpu_match import (
+    GpuSupport,
+    gpu_warnings,
+    hide_gpus_hint,
+    judge_gpus,
+    lacks_code,
+    list_visible_gpus,
+)
 from wheelfactory.doctor.machine import INSTALL_MATCHING_WHEEL, INSTALL_TORCH, Diagnosis, Machine, format_major_minor
 from wheelfactory.doctor.published_wheels import ManifestSource, PublishedWheel
 from wheelfactory.doctor.steps import (
@@ -103,7 +110,7 @@ def make_report(
     """
     unsupported, wanted = tuple(check_system(machine, facts, fit)), wanted or Wanted()
     verdict = find_verdict(machine, diagnoses, unsupported, fit, wanted, facts)
-    is_dead_end = fit is not None and verdict.kind is VerdictKind.CANNOT
+    is_dead_end = fit is not None and verdict.kind is VerdictKind.CANNOT and not lacks_code(machine)
     if unsupported and verdict.kind is VerdictKind.CANNOT:
         is_dead_end, diagnoses = False, unsupported
         fit = fit and replace(fit, fitting=(), with_other_torch=None, measured=None, fallbacks=())
@@ -142,7 +149,7 @@ def _notes(report: DoctorReport, facts: DoctorFacts, *, is_supported: bool) -> I
         if is_supported and fit and fit.near_misses:
             yield "It is supported, but not on this site: ask its owner for the wheel (its page has a request form)."
     if kind in (VerdictKind.INSTALL, VerdictKind.KEEP):
-        yield from find_notes(machine, changes_torch=report.torch is not None)
+        yield from find_notes(machine, facts, changes_torch=report.torch is not None)
     if fit and fit.measured and kind is not VerdictKind.KEEP:
         yield _measured_note(machine, fit, fit.measured)
 

@@ -37,8 +37,9 @@ _OTHER_REMEDIES: Mapping[str, str] = {
     "cannot enable executable stack": "clear its mark: `patchelf --clear-execstack FILE`, or install a newer torch",
     r"version [`'](?:GLIBCXX|CXXABI)_": "`conda install --channel conda-forge libstdcxx-ng`, or use a newer Linux",
     r"version [`']GLIBC_": "use a newer Linux distribution, or a container such as rocm/pytorch",
-    r"lib(?:openblas|gomp|gfortran|numa|elf|drm\w*|mpi\w*)\.so\S*: cannot open": "install the package of your Linux "
-    "distribution that has this library (`apt-file search NAME`)",
+    r"lib(?:openblas|gomp|gfortran|numa|elf|drm\w*|mpi\w*|stdc\+\+|gcc_s|atomic|z)\.so\S*: cannot open": "install the "
+    "package of your Linux distribution that has this library (`apt-file search NAME`)",
+    "no answer within": "run the doctor again: a first import is slow; if it hangs, `sudo dmesg | grep amdgpu`",
 }
 _ROCM_LIBRARY = re.compile(
     r"lib(?:amdhip64|hiprtc|hsa-runtime64|roc\w+|hip\w+|MIOpen|rccl|amd_comgr)\.so\S*: cannot open"
@@ -53,19 +54,18 @@ TRITON_VARIABLE = "FLASH_ATTENTION_TRITON_AMD_ENABLE"
 
 def check_torch(machine: Machine, facts: DoctorFacts) -> Iterator[Diagnosis]:
     """Yield what keeps this torch from running any flash-attn on an AMD GPU."""
-    torch = machine.torch
+    torch, remedy = machine.torch, INSTALL_TORCH
+    if machine.container == "wsl":
+        remedy = "install AMD's torch for WSL (its page \"Install PyTorch for ROCm\" of Radeon), not PyTorch's"
     if torch is None:
-        what, remedy = "torch is not installed in this Python; flash-attn needs it", INSTALL_TORCH
-        if machine.container == "wsl":
-            remedy = "install AMD's torch for WSL (its page \"Install PyTorch for ROCm\" of Radeon), not PyTorch's"
-        yield Diagnosis("no torch", what, remedy)
+        yield Diagnosis("no torch", "torch is not installed in this Python; flash-attn needs it", remedy)
     elif torch.error:
         yield _not_imported(machine, torch, facts)
     elif torch.hip is None:
         kind = f"a CUDA build (CUDA {torch.cuda})" if torch.cuda else "a CPU build"
         quoted = f": `{machine.flash_attn.error}`" if machine.flash_attn and machine.flash_attn.error else ""
         what = f"{machine.torch} is {kind}; flash-attn on an AMD GPU needs torch built for ROCm{quoted}"
-        yield Diagnosis("torch is not built for ROCm", what, INSTALL_TORCH)
+        yield Diagnosis("torch is not built for ROCm", what, remedy)
     elif torch.gpu_error:
         what = f"{machine.torch} imports, but its first call of the GPU ended: {torch.gpu_error}"
         remedy = _reinstall_torch(machine, torch, facts, "import torch", "torch.cuda.init()")
@@ -74,7 +74,16 @@ def check_torch(machine: Machine, facts: DoctorFacts) -> Iterator[Diagnosis]:
         yield from _unmet(machine, torch, facts)
         if archs := lacks_code(machine):
             what = f"{machine.torch} has no code for {', '.join(map(format_gpu, archs))}"
-            yield Diagnosis("no code in torch", what, INSTALL_TORCH)
+            yield Diagnosis("no code in torch", what, _add_device(machine, torch, facts, archs) or remedy)
+
+
+def _add_device(machine: Machine, torch: InstalledTorch, facts: DoctorFacts, archs: Sequence[str]) -> str | None:
+    """Return the command that adds the code for GPUs to AMD's torch, which has it in a package for each."""
+    index, amd = find_own_index(torch.version, facts.indexes), (TorchOrigin.AMD, TorchOrigin.AMD_NIGHTLY)
+    if index is None or torch.origin not in amd or archs[0].startswith("gfx8"):
+        return None
+    wanted = f"torch[{','.join(f'device-{arch}' for arch in archs)}]=={torch.version}"
+    return shlex.join(choose_installer(machine).install_torch(wanted, index=index))
 
 
 def _not_imported(machine: Machine, torch: InstalledTorch, facts: DoctorFacts) -> Diagnosis:
@@ -82,11 +91,26 @@ def _not_imported(machine: Machine, torch: InstalledTorch, facts: DoctorFacts) -
     again = _reinstall_torch(machine, torch, facts, "import torch")
     if torch.origin is TorchOrigin.AMD and _ROCM_LIBRARY.search(torch.error):
         again = "install its ROCm: on the machine, or of AMD's index with pip (`rocm[libraries]`) if it came from there"
+    if older := find_older_rocm(machine, torch.error, facts):
+        return older
+    if (match := re.search(r"No module named '(\w+)'", torch.error)) and match[1] != "torch":
+        again = shlex.join(choose_installer(machine).install_without_dependencies(match[1]))
     known = (text for pattern, text in _OTHER_REMEDIES.items() if re.search(pattern, torch.error))
     remedy = next(known, "{again}").format(again=again)
     if first := next(iter(torch.unmet), None):
         what = f"{what}; it requires {first}"
     return Diagnosis("torch does not import", what, remedy)
+
+
+def find_older_rocm(machine: Machine, error: str, facts: DoctorFacts) -> Diagnosis | None:
+    """Report that LD_LIBRARY_PATH puts the libraries of another ROCm before torch's."""
+    folders, have = machine.environ.get("LD_LIBRARY_PATH", ""), facts.find_rocm(machine.torch)
+    named = re.search(r"/rocm(?:-(\d+\.\d+)|/|$)", folders)
+    found = find_major_minor((named[1] or machine.rocm or "") if named else "")
+    if found is None or have in (None, found) or "undefined symbol" not in error:
+        return None
+    what = f"LD_LIBRARY_PATH={folders} loads the libraries of ROCm {format_major_minor(found)} before those of"
+    return Diagnosis("libraries of another ROCm", f"{what} {machine.torch}: `{error}`", "unset LD_LIBRARY_PATH")
 
 
 def _reinstall_torch(machine: Machine, torch: InstalledTorch, facts: DoctorFacts, *code: str) -> str:
@@ -131,8 +155,10 @@ def check_companions(machine: Machine, facts: DoctorFacts) -> Iterator[Diagnosis
     for name, wanted in (("torchvision", (0, have[1] + 15)), ("torchaudio", (2, have[1]))):
         version = machine.packages.get(name, "")
         found = None if _OWN_BUILD.search(version) else find_major_minor(version)
-        # torchaudio 2.11 is the last one, and works with later torches
-        if found and found != wanted and not (name == "torchaudio" and (2, 11) <= found < wanted):
+        # PyPI's torchvision is for CUDA too; torchaudio 2.11 is the last one, and works with later torches
+        is_pypis = name == "torchvision" and "+" not in version and torch.origin is TorchOrigin.PYTORCH
+        is_last = name == "torchaudio" and (2, 11) <= (found or wanted) < wanted
+        if found and ("+cu" in version or is_pypis or (found != wanted and not is_last)):
             wrong.append(name)
     both = " and ".join(f"{name} {machine.packages[name]}" for name in wrong)
     what = f"{both} belong{'s' * (len(wrong) == 1)} to another torch than {machine.torch}"
@@ -271,7 +297,8 @@ def check_triton(machine: Machine, installed: InstalledFlashAttn | None, facts: 
         yield diagnose_triton_version(machine, installed, facts, "")
     if is_compiled(installed) and uses_triton(machine, installed):
         what = f"{TRITON_VARIABLE}=TRUE makes {installed} use Triton instead of its compiled kernels"
-        yield Diagnosis("Triton overrides compiled kernels", what, f"unset {TRITON_VARIABLE} unless this is intended")
+        remedy = f"unset {TRITON_VARIABLE}, then it uses them (leave it set if you want Triton)"
+        yield Diagnosis("Triton overrides compiled kernels", what, remedy)
 
 
 def _overwritten(machine: Machine, facts: DoctorFacts, tritons: Sequence[tuple[str, str]]) -> Diagnosis:

@@ -10,9 +10,10 @@ from wheelfactory.core.cell import Backend, major_minor, name_python, public_ver
 from wheelfactory.core.label import TorchOrigin
 from wheelfactory.core.published import version_key
 from wheelfactory.core.support import Answer
+from wheelfactory.doctor.advice import find_torch
 from wheelfactory.doctor.facts import DoctorFacts
 from wheelfactory.doctor.fit import Fit, JudgedWheel
-from wheelfactory.doctor.gpu_match import format_gpu, gpu_warnings, list_visible_gpus, visible_archs
+from wheelfactory.doctor.gpu_match import format_gpu, gpu_warnings, list_visible_gpus, uses_nvidia, visible_archs
 from wheelfactory.doctor.installed_flash_attn import is_fallback
 from wheelfactory.doctor.machine import INSTALL_MATCHING_WHEEL, INSTALL_TORCH, Diagnosis, Machine, find_major_minor
 from wheelfactory.doctor.published_wheels import PublishedWheel
@@ -67,11 +68,14 @@ def check_system(machine: Machine, facts: DoctorFacts, fit: Fit | None) -> Itera
         yield Diagnosis("Windows", "the wheels are for Linux, and this is Windows", remedy)
     elif python.system == "Darwin":
         yield Diagnosis("macOS", "a Mac has no ROCm", "use a Linux machine with an AMD GPU")
+    elif uses_nvidia(machine, facts):
+        what = f"{machine.torch} uses an NVIDIA GPU, and the wheels are for AMD GPUs"
+        yield Diagnosis("NVIDIA", what, "install flash-attn from PyPI")
     elif (fit and not fit.fitting) or machine.torch is None or machine.torch.hip is None:
-        yield from _check_python(machine, facts)
+        yield from _check_python(machine, facts, fit)
 
 
-def _check_python(machine: Machine, facts: DoctorFacts) -> Iterator[Diagnosis]:
+def _check_python(machine: Machine, facts: DoctorFacts, fit: Fit | None) -> Iterator[Diagnosis]:
     python, pythons = machine.python, facts.support.axes["python"]
     newest, oldest = pythons[0], pythons[-1]
     way = f"use CPython {oldest} to {newest}"
@@ -90,7 +94,7 @@ def _check_python(machine: Machine, facts: DoctorFacts) -> Iterator[Diagnosis]:
     elif version_key(python.glibc) < version_key(_GLIBC):
         what = f"torch for ROCm needs glibc {_GLIBC}, and this system has {python.glibc}"
         yield Diagnosis("C library", what, "use a newer Linux distribution, or a container such as rocm/pytorch")
-    elif not major_minor(oldest) <= have <= major_minor(newest):
+    elif not major_minor(oldest) <= have <= major_minor(newest) and not (fit and fit.with_other_torch):
         yield Diagnosis("Python", f"no torch for ROCm is known for Python {'.'.join(map(str, have))}", way)
 
 
@@ -127,7 +131,9 @@ def find_verdict(
         assert wheel
         old = "; it replaces the fallback, which has no kernels" if is_fallback(installed) else ""
         torch = f"for {machine.torch}" if fit.fitting else "with another torch"
-        return Verdict(VerdictKind.INSTALL, f"Install this: {name_wheel(wheel)}, {torch}{_on_gpus(machine)}{old}.")
+        line = f"Install this: {name_wheel(wheel)}, {torch}{_on_gpus(machine)}{old}"
+        why = "" if fit.fitting or diagnoses else _without_wheel(machine, fit)
+        return Verdict(VerdictKind.INSTALL, f"{line}, because {why}." if why else f"{line}.")
     instead = f" Without --backend and --flash-attn, {name_wheel(fit.unfiltered)}, fits." if fit.unfiltered else ""
     return Verdict(VerdictKind.CANNOT, f"Cannot, because {_why_none(machine, diagnoses, fit, wanted, facts)}.{instead}")
 
@@ -152,22 +158,29 @@ def _why_none(machine: Machine, diagnoses: Sequence[Diagnosis], fit: Fit, wanted
         return f"this site has no wheel of {' with '.join(asked) or 'flash-attn'}; the matrix has {known}"
     unknown = [format_gpu(*gpu) for gpu in gpus if gpu[0] not in facts.support.axes["gpu"]]
     if code := next((one.what for one in diagnoses if one.name == "no code in torch"), None):
-        return f"{code}, and no torch of the matrix with a wheel has; AMD does not support it"
+        none = ", and no torch of the matrix with a wheel has; AMD does not support it"
+        return f"{code}{'' if find_torch(machine, facts) else none}"
     if unknown and len(unknown) == len(gpus):
         return f"no wheel supports {', '.join(unknown)}, which this factory does not know"
     judged = [facts.support.find_support({"gpu": arch, "backend": Backend.TRITON.value}) for arch, _ in gpus]
     if (torch is None or torch.hip is None) and judged and all(one.answer is Answer.DOES_NOT_WORK for one in judged):
         return judged[0].reasons[0]
-    have, built = machine.torch_minor, {miss.wheel.built.torch for miss in fit.near_misses}
-    if torch and have and have not in built:
-        origin = torch.origin
-        what = "" if origin in (TorchOrigin.PYTORCH, TorchOrigin.OTHER) else f", {origin.value}"
-        return f"no wheel is for torch {have[0]}.{have[1]} (you have {torch.version}{what})"
-    closest = fit.near_misses[0]
+    if why := _without_wheel(machine, fit):
+        return why
+    closest, have = fit.near_misses[0], machine.torch_minor
     has_torch = have is not None and torch is not None and facts.find_rocm(torch) is not None
     same = [miss for miss in fit.near_misses if miss.wheel.built.torch == have]
     best = min(same, key=_plainness) if has_torch and same else closest
     return f"no wheel of this site fits: {'; '.join(best.reasons)}"
+
+
+def _without_wheel(machine: Machine, fit: Fit) -> str:
+    """Say that no wheel is for the version of the installed torch; empty if there is one."""
+    torch, have = machine.torch, machine.torch_minor
+    if torch is None or have is None or have in {miss.wheel.built.torch for miss in fit.near_misses}:
+        return ""
+    what = "" if torch.origin in (TorchOrigin.PYTORCH, TorchOrigin.OTHER) else f", {torch.origin.value}"
+    return f"no wheel is for torch {have[0]}.{have[1]} (you have {torch.version}{what})"
 
 
 def _plainness(miss: JudgedWheel) -> tuple[int, bool]:

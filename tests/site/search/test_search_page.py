@@ -172,7 +172,7 @@ def test_an_unknown_gpu_gets_no_wheels_but_the_way_to_its_name(page: Page) -> No
 
 
 def test_a_gpu_without_rocm_is_told_so_with_what_works_instead(page: Page) -> None:
-    for written in ("RX 580", "Vega 8"):
+    for written in ("RX 580", "Vega 8", "gfx1310"):
         page.get_by_label("Your GPU").fill(written)
         assert page.locator("#nothing .title").inner_text() == "Does not work"
         expect(page.locator("#nothing")).to_contain_text("What works instead:")

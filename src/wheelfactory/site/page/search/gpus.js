@@ -8,14 +8,14 @@
       title: "This is an NVIDIA GPU",
       help: "For NVIDIA GPUs, install flash-attn from PyPI. All wheels here are for AMD GPUs.",
       words:
-        /\b(nvidia|geforce|quadro|tesla|titan|rtx|gtx|dgx|jetson|orin|hopper|blackwell)\b|\b(rtx|gtx|gt|mx) ?-?\d{3}/i,
+        /\b(nvidia|cuda|geforce|quadro|tesla|titan|rtx|gtx|dgx|jetson|orin|hopper|blackwell|sm_\d+)\b|\b(rtx|gtx|gt|mx) ?-?\d{3}/i,
       numbers:
         /\b((9[5-8]0|10[3-8]0|16[356]0|20[5-8]0|30[5-9]0|40[5-9]0|50[5-9]0) ?(ti|super|max-?q|laptop|d|m)*|a(10|16|30|40|100|800|[1-6][05]00)[gxm]?|[bh](20|100|200|300|800)|g[bh](10|200|300)|l(4|20|40s?)|[tv](4|100|1000)|[pk](4|40|80|100)|m(40|60))\b/i,
     },
     {
       title: "This is an Intel GPU",
       help: "All wheels here are for AMD GPUs.",
-      words: /\b(intel|arc|iris|uhd|xeon|gaudi|battlemage|alchemist|core|i[3579])\b/i,
+      words: /\b(intel|arc|iris|uhd|xeon|gaudi|battlemage|alchemist|data center gpu|core|i[3579])\b/i,
       numbers: /\b(a(310|380|580|750|770)m?|b(50|60|570|580))\b/i,
     },
     {
@@ -39,8 +39,10 @@
 
   // Numbers return: what a text with one of these words is not.
   const RULED_OUT = [
-    [/\bryzen\b(?!.*\b(radeon|rx|instinct)\b)/i, /^(Radeon (RX|PRO|R\d|HD)|Instinct|FirePro)\b/i],
+    [/\bryzen\b(?!.*\b(radeon|rx|instinct)\b)/i, /^(Radeon (RX|PRO|R\d|HD)|Instinct|FirePro|A\d|FX|BC)\b/i],
     [/\brx/i, /^(Radeon (HD|R\d)|FirePro|A\d|FX)/i],
+    [/^(?!.*\bryzen\b).*\bradeon (pro|rx|hd|r\d)\b/i, /^Ryzen/],
+    [/^(?!.*\bryzen\b)/i, /^Ryzen \d \d{3,4}$/], // a number alone is a graphics card
   ];
 
   // Words that do not tell one GPU from another.
@@ -48,16 +50,23 @@
   const WEAK = new Set(
     (
       "ai big custom deck desktop duo edition framework generic gfx9 go gre halo hd hx le legion lp m m5 max mini nano pro point " +
-      "r5 r7 r9 range ridge rog rx s slot steam ultra wx x x2 xl xt z2 apu dual flow frontier"
+      "r5 r7 r9 range ridge rog rx s slot steam ultra wx x x2 xl xt z2 apu dual flow frontier bosgame embedded evo g1a machine ms s1 " +
+      "workstation zbook"
     ).split(" "),
   );
 
+  // Numbers beside a GPU's name in what programs print: 6.8.0-40-generic, LLVM 15.0.7, DRM 3.60.
+  const VERSIONS = /\b(llvm|drm|mesa|rocm|linux|ubuntu|driver)[ -]?\d[\w.-]*|\b\d+\.\d+\.[\w.-]*/g;
+
   function wordsOf(text) {
-    const words = text
-      .toLowerCase()
+    const lower = text.toLowerCase();
+    const words = lower
+      .replace(VERSIONS, " ")
       .replace(/(\d) gb?\b/g, "$1gb")
+      .replace(/\b\d{1,2}x(?=[a-z]{0,2}\d{3})/g, "") // 8xMI300X
       .split(/[^a-z0-9]+/);
-    return words.filter((word) => word && !BRANDS.test(word));
+    const isProcessor = /\bryzen\b/.test(lower); // PRO is the same silicon
+    return words.filter((word) => word && !BRANDS.test(word) && !(isProcessor && word === "pro"));
   }
 
   // All runs of consecutive words, joined: 7900xtx and RX 7900 XTX have the same.
@@ -88,11 +97,19 @@
 
   // Returns {arch, name} for one match, else {candidates}, which may be empty: those of several GPUs too.
   function readGpu(model, written) {
-    const named =
-      archsIn(model, written) || written.split(/[,;&]| (?:and|\+) /).flatMap((part) => readOne(model, part));
+    const named = archsIn(model, written) || readParts(model, written);
     const archs = [...archsOf(named)];
     if (archs.length !== 1) return { candidates: archs };
     return { arch: archs[0], name: named.length === 1 ? named[0].name : written.trim() };
+  }
+
+  // Several GPUs, also with slashes if each part is a name: lspci has slashes between names of one GPU, in brackets.
+  function readParts(model, written) {
+    const parts = written.split(/[,;&]| (?:and|\+) /);
+    return parts.flatMap((part) => {
+      const found = part.split(/(?<!\bw)\/(?![^[]*\])/).map((one) => readOne(model, one));
+      return found.every((names) => archsOf(names).size === 1) ? found.flat() : readOne(model, part);
+    });
   }
 
   // Every part of the text that the table has narrows the answer, the longest first, unless it contradicts the others.
@@ -132,7 +149,12 @@
 
   // The gfx names in a text, undefined for none; a number without gfx counts if nothing else is there.
   function archsIn(model, written) {
-    const text = written.trim().toLowerCase();
+    const text = written
+      .trim()
+      .toLowerCase()
+      .replace(/^(?:gfx ?)?(\d{1,2})\.(\d)\.(\d{1,2})$/, (_, major, minor, step) => {
+        return `gfx${major}${minor}${Number(step).toString(16)}`; // 11.0.0, 9.0.10
+      });
     const gfx = [...text.matchAll(/gfx[ -]?([\da-f]{3,4})(?![\da-z])/g)].map((match) => `gfx${match[1]}`);
     const found = model.options.gpu.includes(`gfx${text}`) ? [`gfx${text}`] : [...new Set(gfx)];
     const known = found.filter((arch) => model.options.gpu.includes(arch));

@@ -103,6 +103,12 @@
       const none = element("p", {}, "PyTorch builds no torch for any of these GPUs. What works instead:");
       return works.length ? box("Which one?", [], ways) : box("Does not work", [none], ways);
     }
+    const [unknown] = /\bgfx[ -]?[\da-f]{3,4}\b/i.exec(state.gpu) || [];
+    if (unknown) {
+      const why = element("p", {}, `No wheel supports ${unknown}, which this site does not know. What works instead:`);
+      const ways = model["other ways"][""].map((text) => element("li", { className: "way" }, text));
+      return box("Does not work", [why], ways);
+    }
     const other = factory.otherGpu(state.gpu);
     if (other) return box(other.title, [element("p", {}, other.help)], []);
     const how = [
