@@ -178,8 +178,7 @@ def open_site(text: str, environ: Environ) -> PublishedSite:
     repository = parse_repository(text)
     if repository is None:
         return read_site(text, environ)
-    rows = read_published_rows(text, environ)
-    return PublishedSite(text, rows, repository=repository, environ=environ)
+    return PublishedSite(text, read_published_rows(text, environ), repository=repository, environ=environ)
 
 
 def find_site_url(target: str, site: str) -> str | None:
