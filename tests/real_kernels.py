@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import os
 import re
-import resource
 import shutil
 import subprocess
 import sys
@@ -153,7 +152,7 @@ def append_kernels(pattern: str = FILTER) -> Wanted:
 
 @dataclass(frozen=True)
 class Built:
-    """The results and costs of a run of setup.py."""
+    """The results of a run of setup.py."""
 
     raw: RawWheel | None
     """None if the run ended before the link, as for a shard."""
@@ -164,8 +163,6 @@ class Built:
     """The parts of the key of the host code."""
     commands: Mapping[str, str]
     """Source and targets -> command line of hipcc. Of an ordinary compile, the targets are ``gfx90a-gfx942-host``."""
-    cpu_s: float
-    """CPU seconds of all child processes."""
     notes: tuple[str, ...]
     """The notices printed during the run."""
 
@@ -215,10 +212,9 @@ class Bench:
         setup = SetupRun(recipe, self.source, place, scratch, log)
         handed = setup_env(setup, ("small",), wanted, given)
         self._log.write_text("")
-        before, raw = _cpu_s(), None
+        raw = None
         with suppress(BuildError):  # a shard is not linked; the report has any other error
             raw = run_setup(setup, handed)
-        used = _cpu_s() - before
         output = log.read_text()
         report = read_outcome(setup, kernels)
         assert report, output[-3000:]
@@ -231,7 +227,7 @@ class Bench:
         notes = tuple(
             line.removeprefix(NOTICE_PREFIX) for line in output.splitlines() if line.startswith(NOTICE_PREFIX)
         )
-        return Built(raw, report, records, stores[-1].key.parts, self._commands(), used, notes)
+        return Built(raw, report, records, stores[-1].key.parts, self._commands(), notes)
 
     def run_inside(self, folder: Path, *command: str | Path) -> subprocess.CompletedProcess[str]:
         """Run a program in the root file system of the compiler, with the same visible folders."""
@@ -248,11 +244,6 @@ class Bench:
             path.stem + (f" for {path.parent.name}" if ".scratch-" in str(path) else ""): line
             for line, path in outputs.items()
         }
-
-
-def _cpu_s() -> float:
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
 
 
 def make_bench(toolchain: HipToolchain, cache: Path, folder: Path, wanted: Wanted) -> Bench:

@@ -312,6 +312,14 @@ def test_the_remedy_is_made_from_the_match(wheels: tuple[PublishedWheel, ...], m
     assert found.remedy == remedy
 
 
+def test_a_torch_is_named_only_when_the_problems_before_it_are_fixed() -> None:
+    without_torch, hidden = Diagnosis("no torch", "none", INSTALL_TORCH), Diagnosis("no GPU", "hidden", "show it")
+    machine = replace(MI300X, torch=None)
+    titles = [step.title for step in make_report(machine, (hidden, without_torch), FACTS).steps]
+    assert titles == ["Show it", "none: the doctor names the right one when this is done"]
+    assert any("Install torch" in step.title for step in make_report(machine, (without_torch,), FACTS).steps)
+
+
 def test_without_a_site_the_exit_code_is_of_the_problems() -> None:
     assert make_report(MI300X, (), FACTS).exit_code == DONE
     assert make_report(MI300X, (Diagnosis("kind", "problem", "remedy"),), FACTS).exit_code == FAILED

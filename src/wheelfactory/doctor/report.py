@@ -185,7 +185,9 @@ def _steps(
     machine, target, kind, fit = report.machine, find_target(report.machine.python), report.verdict.kind, report.fit
     index = source.base if source and source.has_index else ""
     yield from _fixes(report.diagnoses)
-    if fit is None:
+    if fit is None and kind is VerdictKind.FIX and any(map(needs_own_fix, report.diagnoses)):
+        yield from again_steps(target, doctor)  # which torch is right can depend on what is fixed first
+    elif fit is None:
         yield from _torch_without_site(report, target, facts)
     elif report.offers and (kind is VerdictKind.INSTALL or (kind is VerdictKind.FIX and _is_wheel_next(report))):
         yield from preparing_steps(target, sees_torch=True)
