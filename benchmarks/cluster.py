@@ -48,8 +48,7 @@ from wheelfactory.kernels.compiler.store import SetKey, Store
 from wheelfactory.kernels.compiler.survey import Survey, SurveyPart
 from wheelfactory.kernels.compiler.targets import compiled_sources
 from wheelfactory.kernels.estimate import REMOTE_S
-from wheelfactory.kernels.set_estimates import source_reader
-from wheelfactory.kernels.source_list import SourceList
+from wheelfactory.kernels.source_list import list_sources
 from wheelfactory.matrix.load import load_matrix
 from wheelfactory_remote.cluster import fill_store
 from wheelfactory_remote.kernels import find_missing_kernels
@@ -148,9 +147,7 @@ def main() -> int:
     options = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stdout)
     releases = load_matrix(MATRIX).flash_attn
-    found = source_reader(releases, options.cache, os.environ)(RELEASE)
-    if not isinstance(found, SourceList):
-        raise SystemExit(f"cannot list the sources of {RELEASE}: {found}")
+    found = list_sources(RELEASE, releases[RELEASE], options.cache, os.environ)
     costs = [seed_cost(name, TARGETS).cpu_s for name in compiled_sources(found.sources, TARGETS)]
     print("| machines x cores | compiles | CPU h | ideal, min | wall, min | wall / ideal |")
     print("|---|--:|--:|--:|--:|--:|")

@@ -91,8 +91,9 @@ def make_commands(cache: Path, folder: Path) -> CompileCommands:
         keys={},
         early_inline_disabled=True,
         guards={},
+        environ=os.environ,
     )
-    return CompileCommands(inputs, os.environ, Ledger(), scratch)
+    return CompileCommands(inputs, Ledger(), scratch)
 
 
 def run(compiles: Sequence[Compile], jobs: int) -> Iterator[EndedCompile]:

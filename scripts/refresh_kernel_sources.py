@@ -144,8 +144,8 @@ def _edit(text: str, node: yaml.Node, name: str, digest: str | None, *, above: s
 def main() -> int:
     parser = argparse.ArgumentParser(description="Write the digests of kernel sources, and of proofs, in matrix.yaml.")
     add_shared(parser, "--matrix FILE", "--cache DIR")
-    options = parser.parse_args()
-    cache = prepare_cache(options, os.environ)
+    options = parser.parse_args(namespace=argparse.Namespace(environ=os.environ))
+    cache = prepare_cache(options)
     return run_chore(lambda: print_findings(refresh_kernel_sources(options.matrix, cache, os.environ)))
 
 

@@ -22,6 +22,7 @@ from pathlib import Path
 from doctor.known import FACTS, PROBE_TEXT
 from elf_factory import hip_bundle, library, section
 from wheel_factory import CK, TRITON, build_record, make_wheel, metadata_text, toolchain_of
+from wheelfactory.core.query import Interpreter
 from wheelfactory.doctor.diagnose import diagnose_machine
 from wheelfactory.doctor.installed_flash_attn import read_flash_attn
 from wheelfactory.doctor.machine import Device, Diagnosis, InstalledFlashAttn, InstalledTorch, Machine, Python
@@ -149,7 +150,7 @@ class Site:
 
     def read(self, seconds: float = 60) -> InstalledFlashAttn:
         """Return the flash-attn that the doctor finds here."""
-        found = read_flash_attn(str(self.python), PROBE_TEXT, self.environ, seconds)
+        found = read_flash_attn(Interpreter([str(self.python)], self.environ, seconds), PROBE_TEXT)
         assert found
         return found
 

@@ -209,14 +209,14 @@ class Bench:
         scratch.mkdir()
         recipe = make_recipe(self.matrix, cell, given.host, given.environ, local_build="PYTORCH_ROCM_ARCH" in environ)
         place = local_executor(given).prepare_host(cell, ignore_progress)
-        setup = SetupRun(recipe, self.source, place, scratch)
+        setup = SetupRun(recipe, self.source, place, scratch, log)
         handed = setup_env(setup, ("small",), wanted, given)
         self._log.write_text("")
         raw = None
         with suppress(BuildError):  # a shard is not linked; the report has any other error
-            raw = run_setup(setup, log, handed, ignore_progress)
+            raw = run_setup(setup, handed)
         output = log.read_text()
-        report = read_outcome(setup, kernels, log)
+        report = read_outcome(setup, kernels)
         assert report, output[-3000:]
         stores = [Store.open(kernels, key) for key in report.keys]
         records = {

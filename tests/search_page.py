@@ -20,7 +20,7 @@ from loopback import served
 from npm_tools import npm_package
 from wheelfactory.matrix.facts import Matrix
 from wheelfactory.release.manifest import WheelRow
-from wheelfactory.site.site import search_page_files
+from wheelfactory.site.site import Site
 
 CHROMIUM = Path("/usr/bin/chromium-headless-shell")
 """The browser without a window, which takes half the time of `chromium --headless` for the same pages."""
@@ -44,7 +44,7 @@ _LINKED = (
 
 def write_page(folder: Path, matrix: Matrix, rows: list[WheelRow], *, docs: bool = True) -> Path:
     """Write the search page of these rows below `folder`; missing link targets become empty files."""
-    for name, data in search_page_files(matrix, rows, docs=docs).items():
+    for name, data in Site(matrix, rows, has_docs=docs).search_page_files().items():
         write(folder / name, data)
     for name in _LINKED:
         if not (folder / name).exists():

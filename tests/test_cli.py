@@ -179,14 +179,16 @@ def test_a_missing_or_empty_argument_is_refused(cli: Cli) -> None:
 
 
 def test_the_cache_is_in_the_users_home_unless_a_variable_has_an_absolute_path(monkeypatch: pytest.MonkeyPatch) -> None:
-    options = argparse.Namespace(cache=None)
-    assert prepare_cache(options, {"XDG_CACHE_HOME": "/srv/caches"}) == Path("/srv/caches/wheelfactory")
-    for environ in ({"HOME": "", "XDG_CACHE_HOME": ""}, {"XDG_CACHE_HOME": "caches"}, {}):
-        assert prepare_cache(options, environ) == Path(pwd.getpwuid(os.getuid()).pw_dir, ".cache/wheelfactory")
+    def cache_of(**environ: str) -> Path:
+        return prepare_cache(argparse.Namespace(cache=None, environ=environ))
+
+    assert cache_of(XDG_CACHE_HOME="/srv/caches") == Path("/srv/caches/wheelfactory")
+    own = Path(pwd.getpwuid(os.getuid()).pw_dir, ".cache/wheelfactory")
+    assert cache_of(HOME="", XDG_CACHE_HOME="") == cache_of(XDG_CACHE_HOME="caches") == cache_of() == own
     monkeypatch.setattr(os, "getuid", lambda: 4_000_000_000)  # as in a container: a user without an entry
-    assert prepare_cache(options, {"HOME": "/srv"}) == Path("/srv/.cache/wheelfactory")
+    assert cache_of(HOME="/srv") == Path("/srv/.cache/wheelfactory")
     with pytest.raises(InputError, match="HOME is not set"):
-        prepare_cache(options, {})
+        cache_of()
 
 
 def test_a_damaged_toolchain_file_is_refused(cli: Cli, tmp_path: Path) -> None:

@@ -87,12 +87,16 @@ def _as_called(text: str) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code. A user's mistake prints an error line and a hint, never a traceback."""
+    """Run one command and return its exit code. A user's mistake prints an error line and a hint, never a traceback.
+
+    A command gets its options, with the environment of this process as ``environ``.
+    """
     try:
         signal.signal(signal.SIGTERM, _interrupt)
         given = sys.argv[1:] if arguments is None else list(arguments)
-        options = _parser([text for text in given if not text.startswith("-")]).parse_args(given)
-        code: int = options.execute(options, os.environ)
+        parser = _parser([text for text in given if not text.startswith("-")])
+        options = parser.parse_args(given, argparse.Namespace(environ=os.environ))
+        code: int = options.execute(options)
         _flush()
     except FactoryError as error:
         return _fail(error)

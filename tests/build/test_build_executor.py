@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from wheel_factory import CK, MATRIX, toolchain_of
+from wheel_factory import CK, MATRIX, TRITON, toolchain_of
 from wheelfactory.build import executor
 from wheelfactory.build.environments import Environment
 from wheelfactory.build.executor import (
@@ -21,6 +21,7 @@ from wheelfactory.build.executor import (
 from wheelfactory.core.cell import Cell
 from wheelfactory.core.errors import BuildError
 from wheelfactory.core.host import Host
+from wheelfactory.core.progress import ignore_progress
 from wheelfactory.matrix.facts import Context
 from wheelfactory.wheel.read import Toolchain
 
@@ -117,8 +118,11 @@ def test_the_environment_of_a_cell_is_removed_and_no_other(tmp_path: Path, monke
     (tmp_path / "bin/python3.11").symlink_to(sys.executable)
     made = prepare_rocm_python(CK, known(tmp_path))
     assert made.is_file()
-    LocalExecutor(known(tmp_path)).discard_host(replace(CK, torch="2.8.0"))
+    local, own = LocalExecutor(known(tmp_path)), Environment(tmp_path / "own")
+    monkeypatch.setattr(executor, "make_build_environment", lambda _: own)
+    assert local.prepare_host(TRITON, ignore_progress).python == own.python, "Triton needs no torch"
+    local.discard_host(replace(CK, torch="2.8.0"))
     assert made.is_file()
     for _ in range(2):  # removing it again is no error
-        LocalExecutor(known(tmp_path)).discard_host(CK)
+        local.discard_host(CK)
         assert not made.exists()

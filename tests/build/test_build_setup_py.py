@@ -24,8 +24,7 @@ from wheelfactory.build.sources import Source
 from wheelfactory.core.cell import Backend, Cell
 from wheelfactory.core.errors import BuildError, InputError, SourceError
 from wheelfactory.core.host import Host
-from wheelfactory.core.label import Label
-from wheelfactory.core.progress import ProgressCallback, ignore_progress
+from wheelfactory.core.progress import ProgressCallback
 
 ON_ROCM = Host(cores=8, memory_gib=64, rocm="6.4.3")
 WITHOUT = Host(cores=8, memory_gib=64)
@@ -187,10 +186,13 @@ def test_a_triton_build_sets_nothing_that_depends_on_the_label() -> None:
     assert (str(recipe(TRITON).label), str(recipe(other).label)) == ("rocm72torch2.13triton", "rocm64torch2.9triton")
 
 
-def run(folder: Path, toolchain: str | None, **variables: str) -> RawWheel:
-    """Run a setup.py that leaves this as toolchain.json (None: no such file)."""
+READ = ("BUILD_TARGET", "FLASH_ATTENTION_FORCE_BUILD", "FLASH_ATTN_LOCAL_VERSION", "GPU_ARCHS", "MAX_JOBS")
+
+
+def run(folder: Path, toolchain: str | None, *read: str) -> RawWheel:
+    """Run a setup.py that reads these variables and leaves this as toolchain.json (None: no such file)."""
     (folder / "flash_attn").mkdir()
-    (folder / "flash_attn/setup.py").write_text('os.environ["MAX_JOBS"]')
+    (folder / "flash_attn/setup.py").write_text("\n".join(read or READ))
     with tarfile.open(folder / "source.tar", "w") as tar:
         tar.add(folder / "flash_attn", "flash_attn")
 
@@ -201,10 +203,10 @@ def run(folder: Path, toolchain: str | None, **variables: str) -> RawWheel:
             (raw / "toolchain.json").write_text(toolchain)
         return f"{raw / 'made.whl'}\n"
 
-    recipe = Recipe(CK, Label.from_cell(CK), MATRIX.archs(CK), jobs=1, setup_variables=variables)
+    recipe = Recipe(CK, MATRIX.archs(CK), jobs=1)
     place = BuildHost(Host(1, 1.0), Path("python"), Path("ninja"), environ={}, run=build)
-    setup = SetupRun(recipe, Source(folder / "source.tar", "sha256:0", 0), place, folder / "scratch")
-    return run_setup(setup, folder / "logs/cell.log", SetupExtras(), ignore_progress)
+    source, log = Source(folder / "source.tar", "sha256:0", 0), folder / "logs/cell.log"
+    return run_setup(SetupRun(recipe, source, place, folder / "scratch", log), SetupExtras())
 
 
 @pytest.mark.parametrize(
@@ -224,4 +226,4 @@ def test_an_unreadable_toolchain_is_an_error_with_file_and_log(
 
 def test_a_setup_py_that_reads_other_variables_is_refused_before_it_runs(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match=r"^setup\.py of this release does not read: GPU_ARCHS, for "):
-        run(tmp_path, "{}", MAX_JOBS="2", GPU_ARCHS="gfx942", FLASH_ATTENTION_TRITON_AMD_ENABLE="FALSE")
+        run(tmp_path, "{}", *(name for name in READ if name != "GPU_ARCHS"))

@@ -8,7 +8,7 @@ import pytest
 
 from doctor.fake_machines import make_python, write, write_metadata
 from wheelfactory.core.errors import InputError
-from wheelfactory.core.query import find_packages
+from wheelfactory.core.query import Interpreter
 
 
 @pytest.fixture(scope="module")
@@ -20,33 +20,34 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> str:
 def test_the_first_distribution_of_a_name_is_the_one_that_python_takes(python: str, tmp_path: Path) -> None:
     for folder, version in (("first", "2.8.3"), ("second", "2.7.4")):
         write_metadata(tmp_path / folder, "flash-attn", version)
-    packages = find_packages([python], {"PYTHONPATH": f"{tmp_path}/first:{tmp_path}/second"})
+    packages = Interpreter([python], {"PYTHONPATH": f"{tmp_path}/first:{tmp_path}/second"}).find_packages()
     assert [found.version for found in packages.distributions("Flash.Attn")] == ["2.8.3", "2.7.4"]
 
 
 def test_packages_of_the_running_python_are_not_found(python: str) -> None:
-    assert list(find_packages([python], {}).distributions("pytest")) == []
+    assert list(Interpreter([python], {}).find_packages().distributions("pytest")) == []
 
 
 def test_an_isolated_python_ignores_pythonpath(python: str, tmp_path: Path) -> None:
     write_metadata(tmp_path, "flash-attn", "2.8.3")
-    assert list(find_packages([python, "-I"], {"PYTHONPATH": str(tmp_path)}).distributions("flash-attn")) == []
+    isolated = Interpreter([python, "-I"], {"PYTHONPATH": str(tmp_path)})
+    assert list(isolated.find_packages().distributions("flash-attn")) == []
 
 
 def test_module_files_are_found_without_an_import(python: str, tmp_path: Path) -> None:
     module = write(tmp_path / "flash_attn/__init__.py", "raise SystemExit('imported')")
-    packages = find_packages([python], {"PYTHONPATH": str(tmp_path)}, modules=["flash_attn", "absent"])
+    packages = Interpreter([python], {"PYTHONPATH": str(tmp_path)}).find_packages("flash_attn", "absent")
     assert packages.origins == {"flash_attn": str(module), "absent": None}
 
 
 def test_a_package_installed_later_is_found(python: str, tmp_path: Path) -> None:
     environ = {"PYTHONPATH": str(tmp_path)}
-    assert list(find_packages([python], environ).distributions("flash-attn")) == []
+    assert list(Interpreter([python], environ).find_packages().distributions("flash-attn")) == []
     write_metadata(tmp_path, "flash-attn", "2.8.3")
-    assert len(list(find_packages([python], environ).distributions("flash-attn"))) == 1
+    assert len(list(Interpreter([python], environ).find_packages().distributions("flash-attn"))) == 1
 
 
 def test_a_program_that_is_not_python_is_refused() -> None:
     for name in ("/nowhere/python", "/bin/false", "/bin/true"):
         with pytest.raises(InputError, match=f"cannot examine this Python: {name}"):
-            find_packages([name], {})
+            Interpreter([name], {}).find_packages()

@@ -32,10 +32,10 @@ def answer_to(case: Mapping[str, Any], site: str, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(program, "parse_wheels", parse_once)
     parser = argparse.ArgumentParser()
     add_options(parser, ("python3", "doctor.py"))
-    options, lines = parser.parse_args([*case.get("options", ()), *arguments]), list[str]()
-    code = diagnose_and_report(
-        options, machine.python.executable, FACTS, "", site, {}, show=lines.append, tell=lambda _: None
-    )
+    given = [*case.get("options", ()), *arguments]
+    options, lines = parser.parse_args(given, argparse.Namespace(environ={})), list[str]()
+    python = machine.python.executable
+    code = diagnose_and_report(options, python, FACTS, "", site, show=lines.append, tell=lambda _: None)
     return code, "\n".join(lines) + "\n"
 
 

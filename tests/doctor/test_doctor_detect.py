@@ -29,7 +29,7 @@ from doctor.fake_machines import (
 )
 from doctor.known import FACTS, PROBE_TEXT
 from wheelfactory.core.errors import InputError
-from wheelfactory.core.query import query_program
+from wheelfactory.core.query import Interpreter, query_program
 from wheelfactory.doctor.detect import (
     detect_machine,
     find_container,
@@ -155,6 +155,13 @@ def test_a_container_is_recognized_by_its_marker(tmp_path: Path) -> None:
         ({"run/.containerenv": ""}, {"container": "podman"}, "podman"),
         ({".dockerenv": ""}, {"KUBERNETES_SERVICE_HOST": "10.0.0.1"}, "kubernetes"),
         ({}, {"APPTAINER_CONTAINER": "/images/rocm.sif"}, "apptainer"),
+        ({}, {"SINGULARITY_CONTAINER": "/images/rocm.sif"}, "apptainer"),
+        ({}, {"FLATPAK_ID": "org.example.App"}, "flatpak"),
+        ({".flatpak-info": ""}, {}, "flatpak"),
+        ({}, {"SNAP": "/snap/app/1"}, "snap"),
+        ({"run/.containerenv": "", "run/.toolboxenv": ""}, {}, "toolbox"),
+        ({"proc/self/mounts": "lxcfs /proc/cpuinfo fuse.lxcfs rw 0 0\n"}, {}, "lxc"),
+        ({"run/systemd/container": "systemd-nspawn\n"}, {}, "systemd-nspawn"),
         ({"proc/sys/kernel/osrelease": "6.6.87.2-microsoft-standard-WSL2\n"}, {}, "wsl"),
         ({"proc/sys/kernel/osrelease": "6.12.0-amd64\n"}, {}, None),
         ({}, {"container": "lxc"}, "lxc"),
@@ -168,7 +175,7 @@ def test_a_container_is_recognized_by_its_marker(tmp_path: Path) -> None:
 
 def test_a_python_without_packages(tmp_path: Path) -> None:
     executable = make_python(tmp_path / "env")
-    python, answers = read_python(executable, PROBE_TEXT, PACKAGES, {}, SECONDS)
+    python, answers = read_python(Interpreter([executable], {}, SECONDS), PROBE_TEXT, PACKAGES)
     torch, packages = answers["torch"], answers["packages"]
     assert python.version == ".".join(map(str, sys.version_info[:3]))
     assert python.tag == f"cp{sys.version_info[0]}{sys.version_info[1]}"
@@ -182,11 +189,11 @@ def test_a_torch_on_pythonpath_is_found_and_one_in_the_working_directory_is_not(
 ) -> None:
     write(tmp_path / "torch/__init__.py", ROCM_TORCH.code)
     monkeypatch.chdir(tmp_path)
-    assert read_python(sys.executable, PROBE_TEXT, PACKAGES, {}, SECONDS)[1]["torch_found"] is False
+    assert read_python(Interpreter([sys.executable], {}, SECONDS), PROBE_TEXT, PACKAGES)[1]["torch_found"] is False
     environ = {"PYTHONPATH": str(tmp_path)}
-    answers = read_python(sys.executable, PROBE_TEXT, PACKAGES, environ, SECONDS)[1]
+    answers = read_python(Interpreter([sys.executable], environ, SECONDS), PROBE_TEXT, PACKAGES)[1]
     assert (answers["torch"], answers["torch_found"]) == (None, True)  # found, without metadata
-    assert read_torch(sys.executable, "", PROBE_TEXT, environ, SECONDS).version == "2.9.1+rocm6.4"
+    assert read_torch(Interpreter([sys.executable], environ, SECONDS), "", PROBE_TEXT).version == "2.9.1+rocm6.4"
 
 
 def test_an_externally_managed_python_is_recognized(tmp_path: Path) -> None:
@@ -199,15 +206,15 @@ def test_an_externally_managed_python_is_recognized(tmp_path: Path) -> None:
             (home / entry.name).symlink_to(entry)
     environ = {"PYTHONHOME": f"{tmp_path}:{sys.base_exec_prefix}"}
     base = os.path.realpath(sys.executable)
-    assert not read_python(base, PROBE_TEXT, PACKAGES, environ, SECONDS)[0].externally_managed
+    assert not read_python(Interpreter([base], environ, SECONDS), PROBE_TEXT, PACKAGES)[0].externally_managed
     write(home / "EXTERNALLY-MANAGED", "[externally-managed]\n")
-    assert read_python(base, PROBE_TEXT, PACKAGES, environ, SECONDS)[0].externally_managed
+    assert read_python(Interpreter([base], environ, SECONDS), PROBE_TEXT, PACKAGES)[0].externally_managed
 
 
 def test_other_files_are_no_python() -> None:
     for name in ("/nowhere/python", "/dev/null", "/bin/false", "/bin/true"):
         with pytest.raises(InputError, match=f"cannot examine this Python: {name}"):
-            read_python(name, PROBE_TEXT, PACKAGES, {}, SECONDS)
+            read_python(Interpreter([name], {}, SECONDS), PROBE_TEXT, PACKAGES)
 
 
 ROCM = InstalledTorch("2.9.1+rocm6.4", hip="6.4.43482-0f2d60242", cxx11_abi=True, sees_gpu=False)
@@ -241,7 +248,7 @@ AMD_GPUS, NVIDIA_GPU = ("gfx942:sramecc+:xnack-", "gfx1100"), ("NVIDIA H200",)
 def test_a_torch_is_described_or_its_failure(tmp_path: Path, torch: FakeTorch, expected: InstalledTorch) -> None:
     executable = make_python(tmp_path / "env", torch)
     seconds = 0.2 if torch is TORCHES["hanging"] else SECONDS
-    found = read_torch(executable, torch.version, PROBE_TEXT, {}, seconds)
+    found = read_torch(Interpreter([executable], {}, seconds), torch.version, PROBE_TEXT)
     assert replace(found, libraries="") == expected
     assert found.libraries.endswith("site-packages/torch/lib") == (not found.error)
 
@@ -250,7 +257,7 @@ def test_a_torch_is_described_or_its_failure(tmp_path: Path, torch: FakeTorch, e
 def test_a_gpu_query_that_hangs_keeps_torchs_description(tmp_path: Path) -> None:
     code = ROCM_TORCH.code + "import time\ncuda.is_available = lambda: time.sleep(600)\n"
     executable = make_python(tmp_path / "env", FakeTorch(ROCM_TORCH.version, code))
-    detected = read_torch(executable, ROCM_TORCH.version, PROBE_TEXT, {}, 4.0)
+    detected = read_torch(Interpreter([executable], {}, 4.0), ROCM_TORCH.version, PROBE_TEXT)
     assert (detected.hip, detected.sees_gpu) == ("6.4.43482-0f2d60242", None)
     assert detected.gpu_error == "no answer within 4 s"
 
@@ -258,12 +265,12 @@ def test_a_gpu_query_that_hangs_keeps_torchs_description(tmp_path: Path) -> None
 def test_a_module_flash_attn_without_flash_attn_is_found_with_its_owner(tmp_path: Path) -> None:
     executable = make_python(tmp_path / "env")
     (site,) = tmp_path.glob("env/lib/python3*/site-packages")
-    assert find_foreign(executable, {}, SECONDS) == ("", "")
+    assert find_foreign(Interpreter([executable], {}, SECONDS)) == ("", "")
     write(site / "flash_attn/__init__.py")
-    assert find_foreign(executable, {}, SECONDS) == (str(site), "")
+    assert find_foreign(Interpreter([executable], {}, SECONDS)) == (str(site), "")
     write_metadata(site, "fake-flash-attention", "2.6.3")
     write(site / "fake_flash_attention-2.6.3.dist-info/RECORD", "flash_attn/__init__.py,,\n")
-    assert find_foreign(executable, {}, SECONDS) == (str(site), "fake-flash-attention 2.6.3")
+    assert find_foreign(Interpreter([executable], {}, SECONDS)) == (str(site), "fake-flash-attention 2.6.3")
 
 
 def test_what_torch_requires_and_what_pins_torch_is_read(tmp_path: Path) -> None:
@@ -282,7 +289,7 @@ def test_what_torch_requires_and_what_pins_torch_is_read(tmp_path: Path) -> None
         with next(site.glob(f"{name}-*.dist-info")).joinpath("METADATA").open("a") as metadata:
             metadata.write(f"{line}\n")
     (site / "packaging").symlink_to(Path(packaging.__file__).parent)
-    answers = read_python(executable, PROBE_TEXT, ("triton", "vllm"), {}, SECONDS)[1]
+    answers = read_python(Interpreter([executable], {}, SECONDS), PROBE_TEXT, ("triton", "vllm"))[1]
     assert answers["unmet"] == [["triton", "==3.5.1", "3.6.0"]]
     assert answers["pins"] == {"vllm": "==2.14.0"}
 
@@ -290,11 +297,11 @@ def test_what_torch_requires_and_what_pins_torch_is_read(tmp_path: Path) -> None
 def test_a_second_index_of_pip_is_named(tmp_path: Path) -> None:
     executable = make_python(tmp_path / "env")
     home = {"HOME": str(tmp_path)}
-    assert read_python(executable, PROBE_TEXT, (), home, SECONDS)[0].pip_extra == ""
+    assert read_python(Interpreter([executable], home, SECONDS), PROBE_TEXT, ())[0].pip_extra == ""
     path = write(tmp_path / ".config/pip/pip.conf", "[global]\nextra-index-url = https://index.example/simple\n")
-    assert read_python(executable, PROBE_TEXT, (), home, SECONDS)[0].pip_extra == str(path)
+    assert read_python(Interpreter([executable], home, SECONDS), PROBE_TEXT, ())[0].pip_extra == str(path)
     extra = {**home, "PIP_EXTRA_INDEX_URL": "https://index.example/simple"}
-    assert read_python(executable, PROBE_TEXT, (), extra, SECONDS)[0].pip_extra == "PIP_EXTRA_INDEX_URL"
+    assert read_python(Interpreter([executable], extra, SECONDS), PROBE_TEXT, ())[0].pip_extra == "PIP_EXTRA_INDEX_URL"
 
 
 def test_the_children_of_a_killed_program_are_killed(tmp_path: Path) -> None:
@@ -310,7 +317,7 @@ def test_the_whole_machine_is_examined(tmp_path: Path) -> None:
     executable = make_python(tmp_path / "env", ROCM_TORCH)
     root = make_root(tmp_path / "root", (Gpu(90010, "AMD Instinct MI210"),), rocm="6.4.3")
     environ = {"PATH": os.environ["PATH"], "HSA_OVERRIDE_GFX_VERSION": "9.0.10", "SECRET": "of no concern"}
-    machine = detect_machine(executable, environ, PROBE_TEXT, FACTS.rocm_triton_packages, root, SECONDS)
+    machine = detect_machine(Interpreter([executable], environ, SECONDS), PROBE_TEXT, FACTS.rocm_triton_packages, root)
     assert machine.torch
     assert (machine.python.executable, machine.torch.hip) == (executable, "6.4.43482-0f2d60242")
     assert (machine.rocm, machine.rocm_path) == ("6.4.3", str(root / "opt/rocm"))
@@ -326,6 +333,7 @@ def test_rocm_installed_from_wheels_has_their_version(tmp_path: Path) -> None:
     packages = {"rocm-sdk-core": "7.14.0", "triton-of-next-year": "4.0.0"}
     for name, version in {**packages, "pip": "25.0"}.items():
         write_metadata(site, name, version)
-    machine = detect_machine(executable, {}, PROBE_TEXT, ["triton-of-next-year"], tmp_path / "empty", SECONDS)
+    interpreter = Interpreter([executable], {}, SECONDS)
+    machine = detect_machine(interpreter, PROBE_TEXT, ["triton-of-next-year"], tmp_path / "empty")
     assert (machine.rocm, machine.rocm_path, machine.python.pip) == ("7.14.0", None, "25.0")
     assert machine.packages == packages, "a new name for Triton needs only an edit of matrix.yaml"

@@ -15,6 +15,7 @@ from elf_factory import hip_bundle, library, packed, section
 from pythons import find_python
 from wheel_factory import CK, finished_wheel
 from wheelfactory.build.environments import make_empty_environment, pip_install
+from wheelfactory.core.query import Interpreter
 from wheelfactory.doctor.installed_flash_attn import find_import_error, read_extension_code, read_flash_attn
 
 SOURCES = Path(__file__).parents[2] / "src"
@@ -26,7 +27,7 @@ def test_a_wheel_that_pip_installed(tmp_path: Path) -> None:
     Site(environment.site_packages, environment.python).add(TORCH_MODULE)
     wheel = finished_wheel(tmp_path, CK, members={**PACKAGE, MODULE: good_module("gfx942")}, tags="py3-none-any")
     pip_install(environment, "--no-deps", "--no-index", wheel)
-    found = read_flash_attn(str(environment.python), PROBE_TEXT, {})
+    found = read_flash_attn(Interpreter([str(environment.python)], {}), PROBE_TEXT)
     assert found
     assert found.version == CK_VERSION
     assert found.location == str(environment.site_packages)
@@ -66,7 +67,7 @@ def test_an_editable_install(tmp_path: Path, bare_python: Path, files: dict[str,
     info = "flash_attn-2.8.3.dist-info"
     site.add({f"{info}/METADATA": b"Name: flash_attn\nVersion: 2.8.3\n", f"{info}/RECORD": record})
     site.add({name: text.format(folder=str(checkout.folder)).encode() for name, text in files.items()})
-    found = read_flash_attn(str(environment.python), PROBE_TEXT, {})
+    found = read_flash_attn(Interpreter([str(environment.python)], {}), PROBE_TEXT)
     assert found
     assert (found.location, found.extension) == (str(checkout.folder), str(checkout.folder / MODULE))
     assert (found.stray_modules, found.error) == ((), "")
@@ -104,8 +105,8 @@ def test_a_directory_on_the_path_twice_is_one_install(site: Site, tmp_path: Path
 
 
 def test_no_flash_attn_or_no_python(bare_python: Path, tmp_path: Path) -> None:
-    assert read_flash_attn(str(bare_python), PROBE_TEXT, {}) is None
-    assert read_flash_attn(str(tmp_path / "python"), PROBE_TEXT, {}) is None
+    assert read_flash_attn(Interpreter([str(bare_python)], {}), PROBE_TEXT) is None
+    assert read_flash_attn(Interpreter([str(tmp_path / "python")], {}), PROBE_TEXT) is None
 
 
 @pytest.mark.parametrize("record", [b"{", b"[1]", b"\xff\xfe", b'{"toolchain": "none", "offload_archs": 3}'])
@@ -136,7 +137,7 @@ def test_a_hanging_import_is_killed(site: Site) -> None:
 )
 def test_the_outcome_of_an_import(site: Site, init: bytes, error: str) -> None:
     site.add({"flash_attn/__init__.py": init, "flash_attn/flash_attn_interface.py": b"flash_attn_func = None\n"})
-    assert find_import_error(str(site.python), PROBE_TEXT, site.environ) == error
+    assert find_import_error(Interpreter([str(site.python)], site.environ), PROBE_TEXT) == error
 
 
 def test_the_working_directory_is_not_imported_from_and_that_of_the_install_shadows_nothing(
@@ -168,11 +169,12 @@ def test_every_python_examines_itself(site: Site, minor: int) -> None:
     code = f"""
 import os, sys
 sys.path.insert(0, {str(SOURCES)!r})
+from wheelfactory.core.query import Interpreter
 from wheelfactory.doctor.diagnose import diagnose_machine
 from wheelfactory.doctor.facts import DoctorFacts
 from wheelfactory.doctor.installed_flash_attn import read_flash_attn
 from wheelfactory.doctor.machine import InstalledTorch, Machine, Python
-installed = read_flash_attn(sys.executable, {PROBE_TEXT!r}, os.environ)
+installed = read_flash_attn(Interpreter([sys.executable], os.environ), {PROBE_TEXT!r})
 machine = Machine(Python(sys.executable, "3", "cp3"), InstalledTorch("2.10.0", hip="6.4.1"), installed)
 for found in diagnose_machine(machine, DoctorFacts.parse({WRITTEN!r})):
     print(found.name, found.what)

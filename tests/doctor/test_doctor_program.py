@@ -426,8 +426,8 @@ def run(tmp_path: Path) -> Run:
         add_options(parser, ("python3", "doctor.py"))
         executable = make_python(Path(mkdtemp(dir=tmp_path)), working if torch == "working" else TORCHES[torch])
         out: list[str] = []
-        options, environ = parser.parse_args(arguments), {"PATH": os.environ["PATH"]}
-        given = (options, executable, FACTS, PROBE_TEXT, site, environ)
+        options = parser.parse_args(arguments, argparse.Namespace(environ={"PATH": os.environ["PATH"]}))
+        given = (options, executable, FACTS, PROBE_TEXT, site)
         try:
             return Ran(diagnose_and_report(*given, show=out.append, tell=lambda _: None, root=root), out, None)
         except FactoryError as error:
@@ -480,7 +480,7 @@ def test_bad_arguments_are_an_error_of_one_line(capsys: pytest.CaptureFixture[st
 def as_command(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> tuple[int, str, str]:
     parser = argparse.ArgumentParser()
     add(parser)
-    code = execute(parser.parse_args([str(argument) for argument in arguments]), os.environ)
+    code = execute(parser.parse_args([*map(str, arguments)], argparse.Namespace(environ=os.environ)))
     return code, *capsys.readouterr()
 
 

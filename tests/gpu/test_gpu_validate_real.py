@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 import pytest
@@ -177,6 +178,9 @@ def test_a_fallback_with_a_wrong_sign_is_refused(
 
     assert done.code == VERIFICATION_FAILED, done.err
     found = Validation.model_validate_json(done.out)
+    left_out = {case.name for case in found.cases if any(fnmatchcase(case.name, pattern) for pattern in long)}
+    assert left_out == cases(found, Status.NOT_RUN)
+    assert left_out.isdisjoint(cases(found, Status.PASSED))
     wrong = cases(found, Status.FAILED)
     cached = {case.name for case in found.cases if "cache" in case.name}
     assert cached - {name for name in cached if name.startswith("empty cache")} <= wrong

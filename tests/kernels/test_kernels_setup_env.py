@@ -20,7 +20,7 @@ from wheelfactory.build.setup_py import RawWheel, Recipe, SetupExtras, SetupRun
 from wheelfactory.build.sources import Source
 from wheelfactory.core.errors import BuildError, RunAgainError
 from wheelfactory.core.host import Host
-from wheelfactory.core.progress import ProgressCallback, ignore_progress
+from wheelfactory.core.progress import ProgressCallback
 from wheelfactory.kernels import setup_env as setup_env_module
 from wheelfactory.kernels.archive import pack_archive
 from wheelfactory.kernels.compiler.costs import Shard
@@ -66,6 +66,7 @@ def setup(tmp_path: Path) -> SetupRun:
         cast("Source", None),
         cast("BuildHost", host),
         scratch,
+        tmp_path / "build.log",
     )
 
 
@@ -147,7 +148,7 @@ def test_a_cluster_has_the_compiles_before_this_machine_and_its_samples_are_veri
             finally:
                 steps.append("verified")
 
-    def fake_setup(setup: SetupRun, log: Path, extras: SetupExtras, report_progress: ProgressCallback) -> RawWheel:
+    def fake_setup(_setup: SetupRun, extras: SetupExtras) -> RawWheel:
         request = CompileRequest.read(extras.environ)
         if not request.survey:
             steps.append("compiled here")
@@ -160,7 +161,7 @@ def test_a_cluster_has_the_compiles_before_this_machine_and_its_samples_are_veri
     monkeypatch.setattr(setup_env_module, "list_planned_sources", lambda *_: None)
     scope = CompileScope(deadline=1.8e9, cluster=FakeCluster())
     with pytest.raises(type(end)) as ended:
-        run_compile(setup, (DEVICE,), scope, tmp_path / "build.log", ignore_progress, context_of(tmp_path))
+        run_compile(setup, (DEVICE,), scope, context_of(tmp_path))
     assert ended.value is end
     assert steps == [(listed, tmp_path, 1.8e9), "compiled here", "verified"]
 
@@ -174,13 +175,13 @@ def test_the_objects_compiled_for_each_target_are_in_the_timeline(setup: SetupRu
     result = replace(BEGUN, state=READY_TO_LINK, keys=(KEY.digest, HOST_KEY.digest))
     answer(setup, result)
 
-    assert read_outcome(setup, tmp_path / "kernels", tmp_path / "build.log") == result
+    assert read_outcome(setup, tmp_path / "kernels") == result
     events = json.loads((tmp_path / "build.trace.json").read_text())["traceEvents"]
     assert len([event for event in events if event["ph"] == "X"]) == 2 * len(OBJECTS)
 
     (tmp_path / "build.trace.json").unlink()
     answer(setup, replace(result, started=1e9))
-    assert read_outcome(setup, tmp_path / "kernels", tmp_path / "build.log")
+    assert read_outcome(setup, tmp_path / "kernels")
     assert not (tmp_path / "build.trace.json").exists(), "of a build that compiled nothing"
 
 
@@ -191,16 +192,16 @@ def test_a_compile_that_ran_out_of_time_says_how_far_it_came(setup: SetupRun, tm
 
     assert read_interrupted_result(setup) == result
     with pytest.raises(RunAgainError, match="time limit reached: 7 of 12 kernels are compiled"):
-        read_outcome(setup, tmp_path / "kernels", tmp_path / "build.log")
+        read_outcome(setup, tmp_path / "kernels")
 
 
 def test_a_compile_that_was_interrupted_early_has_no_result(setup: SetupRun, tmp_path: Path) -> None:
     assert read_interrupted_result(setup) is None
-    assert read_outcome(setup, tmp_path / "kernels", tmp_path / "build.log") is None
+    assert read_outcome(setup, tmp_path / "kernels") is None
 
 
 def test_a_refused_compile_has_no_result(setup: SetupRun, tmp_path: Path) -> None:
     (setup.scratch / "result.json").write_text(json.dumps({"what": "no", "which": "it", "hint": ""}))
     assert read_interrupted_result(setup) is None
     with pytest.raises(BuildError, match="no: it"):
-        read_outcome(setup, tmp_path / "kernels", tmp_path / "build.log")
+        read_outcome(setup, tmp_path / "kernels")

@@ -13,13 +13,12 @@ from aiter_factory import PREVIEW, VERSION, WHEEL, aiter_machine, keep_plain_ait
 from release_factory import flash_attn_wheel, passed_gates
 from stage_arguments import local_executor
 from wheel_factory import TRITON, make_wheel, metadata_text
-from wheelfactory.build.executor import Executor
 from wheelfactory.build.products import PinnedProject
 from wheelfactory.core.cell import OFFERED_PRODUCTS, Cell
 from wheelfactory.core.errors import BuildError, VerificationError
 from wheelfactory.matrix.facts import Context
 from wheelfactory.pipeline import run as running
-from wheelfactory.pipeline.build import Failure, prove_batch, verify_batch
+from wheelfactory.pipeline.build import BatchRun, Failure
 from wheelfactory.pipeline.jobs import CellJob, batch_matrix
 from wheelfactory.pipeline.run import CellPipeline, Worklist, run_worklist
 from wheelfactory.release.additions import read_wheel_row, require_products
@@ -63,7 +62,7 @@ def done(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names whose builds started, in order; only aiter's is written."""
     found: list[str] = []
 
-    def build_cells(_pipeline: CellPipeline, _executor: Executor, cells: Sequence[Cell]) -> list[Failure]:
+    def build_cells(_pipeline: CellPipeline, cells: Sequence[Cell]) -> list[Failure]:
         found.extend(cell.id for cell in cells)
         return []
 
@@ -114,9 +113,8 @@ def test_a_workflow_builds_it_in_the_first_batch_with_a_cell_that_requires_it() 
 
 def test_a_batch_proves_nothing_of_it_and_verifies_it(given: Context, tmp_path: Path) -> None:
     write_aiter(tmp_path / "wheels")
-    executor = local_executor(given)
-    assert prove_batch(executor, [NAME], tmp_path / "wheels", context=given) == ()
-    assert verify_batch(executor, [NAME], tmp_path / "wheels", tmp_path / "rows", context=given) == ()
+    batch = BatchRun(local_executor(given), [NAME], tmp_path / "wheels", given)
+    assert batch.prove() == batch.verify(tmp_path / "rows") == ()
     (row,) = read_manifest(tmp_path / "rows" / NAME / "manifest.jsonl")
     assert (row.filename, unverified_reason(row)) == (WHEEL, "")
 

@@ -84,6 +84,8 @@ def test_the_forecast_of_the_default_matrix_of_a_fork_without_a_runner_and_of_ke
     assert with_shards.jobs == forecast.jobs + 2
     assert with_shards.wall_hours == pytest.approx(forecast.wall_hours + 3, abs=0.5), "they delay every batch"
     assert with_shards.job_hours == pytest.approx(forecast.job_hours + 4, abs=1)
+    nothing = predict_run([], [])
+    assert (nothing.jobs, nothing.job_hours, nothing.job_hours < 0.5) == (2, nothing.wall_hours, True)
     proved = predict_run(BATCHES, [1.0, 3.0], 3)
     assert proved.jobs == with_shards.jobs + 3
     assert proved.wall_hours == pytest.approx(with_shards.wall_hours + 0.3, abs=0.1), "at the same time"
@@ -105,7 +107,7 @@ def test_shared_builds_go_first() -> None:
     cells = [second[0], *third[:2], second[1], first[0], third[2], first[1]]
     assert split_into_waves(DEFAULT, cells) == (first, second, third)
     assert split_into_waves(DEFAULT, []) == ()
-    assert build_in_parallel(cast(Any, FakePipeline()), cast(Any, FakeExecutor()), []) == []
+    assert build_in_parallel(cast(Any, FakePipeline()), []) == []
 
 
 def test_two_cells_that_share_only_device_code_do_not_compile_at_once() -> None:
@@ -129,9 +131,6 @@ class FakeExecutor:
         if cell.torch == "2.12.1":
             raise BuildError("no such image", cell.id, "choose another")
 
-    def split(self, count: int) -> FakeExecutor:
-        return self
-
     def stop(self) -> None:
         """Nothing runs."""
 
@@ -141,11 +140,15 @@ class FakePipeline:
 
     context = SimpleNamespace(matrix=DEFAULT)
 
-    def __init__(self) -> None:
+    def __init__(self, executor: FakeExecutor = FakeExecutor()) -> None:
+        self.executor = executor
         self.started: list[Cell] = []
         self.out_of_time = threading.Event()
 
-    def build_and_publish(self, executor: object, cell: Cell) -> None:
+    def split(self, count: int) -> FakePipeline:
+        return self
+
+    def build_and_publish(self, cell: Cell) -> None:
         self.started.append(cell)
         if len(self.started) == 2:
             self.out_of_time.set()
@@ -156,7 +159,7 @@ class FakePipeline:
 
 def test_out_of_time_starts_no_other_cell_and_waits_for_running_ones() -> None:
     pipeline, cells = FakePipeline(), [ck("3.12"), ck("3.11"), ck("3.10"), triton()]
-    (failure,) = build_in_parallel(cast(Any, pipeline), cast(Any, FakeExecutor()), cells)
+    (failure,) = build_in_parallel(cast(Any, pipeline), cells)
     assert isinstance(failure.error, RunAgainError)
     assert pipeline.started == cells[:2]
 
@@ -166,9 +169,9 @@ def test_only_cells_that_are_built_at_once_go_in_waves_and_out_of_time_no_later_
     at_once: int, started: tuple[int, ...]
 ) -> None:
     cells = [ck("3.12"), triton(), triton(flash_attn="2.7.4.post1")]
-    pipeline = FakePipeline()
+    pipeline = FakePipeline(FakeExecutor(at_once))
     pipeline.out_of_time.set()
-    (failure,) = build_in_waves(cast(Any, pipeline), cast(Any, FakeExecutor(at_once)), cells)
+    (failure,) = build_in_waves(cast(Any, pipeline), cells)
     assert isinstance(failure.error, RunAgainError)
     assert {*pipeline.started} == {cells[index] for index in started}
 
@@ -177,7 +180,7 @@ def test_only_a_ck_cell_without_an_image_is_not_started() -> None:
     """Most Triton cells only get a label and need no image."""
     pipeline, cells = FakePipeline(), [ck("3.12", torch="2.12.1"), triton(torch="2.12.1")]
     pipeline.out_of_time.set()
-    (failure,) = build_in_parallel(cast(Any, pipeline), cast(Any, FakeExecutor()), cells)
+    (failure,) = build_in_parallel(cast(Any, pipeline), cells)
     assert (failure.name, failure.error.what) == (cells[0].id, "no such image")
     assert pipeline.started == cells[1:]
 

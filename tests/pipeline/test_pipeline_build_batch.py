@@ -21,7 +21,7 @@ from wheelfactory.core.progress import ignore_progress
 from wheelfactory.kernels.setup_env import FULL_SCOPE, CompileScope
 from wheelfactory.matrix.facts import Context
 from wheelfactory.pipeline import build
-from wheelfactory.pipeline.build import Failure, build_batch, build_cell, find_wheels, prove_batch, verify_batch
+from wheelfactory.pipeline.build import BatchRun, Failure, build_cell, find_wheels
 from wheelfactory.release.manifest import read_manifest
 from wheelfactory.verify.gates import GATES
 from wheelfactory.verify.result import GateResult, Status
@@ -62,15 +62,14 @@ class Machine:
         self.verified.append(cell.id)
         return passed_gates(cell.id)
 
+    def batch(self, *cells: Cell, scope: CompileScope = FULL_SCOPE) -> BatchRun:
+        return BatchRun(cast(Executor, self), [cell.id for cell in cells], self.wheels, self.context, scope)
+
     def build(self, *cells: Cell, scope: CompileScope = FULL_SCOPE) -> tuple[Failure, ...]:
-        names = [cell.id for cell in cells]
-        return build_batch(cast(Executor, self), names, self.wheels, scope, context=self.context)
+        return self.batch(*cells, scope=scope).build()
 
     def verify(self, *cells: Cell, scope: CompileScope = FULL_SCOPE, rebuild_all: bool = False) -> tuple[Failure, ...]:
-        names, rows = [cell.id for cell in cells], self.wheels / "rows"
-        return verify_batch(
-            cast(Executor, self), names, self.wheels, rows, scope, rebuild_all=rebuild_all, context=self.context
-        )
+        return self.batch(*cells, scope=scope).verify(self.wheels / "rows", rebuild_all=rebuild_all)
 
 
 @pytest.fixture
@@ -115,7 +114,7 @@ def test_an_environment_is_removed_after_its_last_cell(machine: Machine) -> None
 def test_a_replacement_gets_its_letter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     raw, source = make_wheel(tmp_path), Source(tmp_path / "sources", "sha256:" + "a" * 64, 0)
     monkeypatch.setattr("wheelfactory.pipeline.build.fetch_source", lambda *_: source)
-    monkeypatch.setattr("wheelfactory.pipeline.build._raw_triton_wheel", lambda *_: raw)
+    monkeypatch.setattr("wheelfactory.pipeline.build.cached_wheel", lambda *_: raw)
     given = replace(small_machine(tmp_path / "cache"), replacements={TRITON.id: 2})
     path = build_cell(local_executor(given), TRITON, tmp_path / "built", ignore_progress, context=given)
     record = read_build_record(Wheel.open(path))
@@ -192,7 +191,7 @@ def test_the_slow_gates_run_after_those_that_only_read(machine: Machine, monkeyp
 
     monkeypatch.setattr(build, "verify", recorded)
     finished_wheel(machine.wheels, TRITON)
-    assert prove_batch(cast(Executor, machine), [TRITON.id, CK.id], machine.wheels, context=machine.context) == ()
+    assert machine.batch(TRITON, CK).prove() == ()
     assert gates[:3] == ["identity", "record", "contents"]
     assert gates[-1] == "emulation"
     assert "import" not in gates

@@ -16,7 +16,6 @@ from rocm_machine import make_machine
 from stage_arguments import local_executor
 from wheel_factory import TRITON, make_wheel, metadata_text, read_zip, small_machine, tamper
 from wheelfactory.build import products as sources
-from wheelfactory.build.executor import Executor
 from wheelfactory.build.products import (
     FallbackProject,
     PinnedProject,
@@ -36,7 +35,7 @@ from wheelfactory.release.additions import as_addition, find_missing_products, r
 from wheelfactory.release.directory import DirectoryPublisher
 from wheelfactory.release.transaction import publish
 from wheelfactory.release.verified import unverified_reason
-from wheelfactory.site.site import packages_page
+from wheelfactory.site.site import Site
 from wheelfactory.verify.fallback import check_fallback_import
 from wheelfactory.verify.gate import ProductSubject
 from wheelfactory.verify.gates import required_gates, runs_on_publish, verify
@@ -358,7 +357,7 @@ def test_the_wheel_named_flash_attn_passes_its_gates_and_is_in_an_index_of_its_o
     assert (row.project, row.version, row.cell, row.index_key) == ("flash-attn", "2.6.3+fallback", None, ("fallback",))
     assert unverified_reason(row.model_copy(update={"gates": ()}), is_published=False)
 
-    assert "; the flash-attn of these only simple/fallback/." in packages_page(machine.matrix, [row])
+    assert "; the flash-attn of these only simple/fallback/." in Site(machine.matrix, [row]).packages_page()
 
     tamper(made, {"flash_attn/bert_padding.py": b""})
     results = verify(made, selected=runs_on_publish, context=machine)
@@ -406,7 +405,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The cells whose build started; nothing is built."""
     found: list[str] = []
 
-    def build_none(_pipeline: CellPipeline, _executor: Executor, cells: Sequence[Cell]) -> list[Failure]:
+    def build_none(_pipeline: CellPipeline, cells: Sequence[Cell]) -> list[Failure]:
         found.extend(cell.id for cell in cells)
         return []
 
@@ -439,9 +438,7 @@ def test_it_is_built_after_the_cells_also_by_a_later_run_but_not_when_the_time_i
 ) -> None:
     built_after: list[list[str]] = []
 
-    def build_none(
-        _pipeline: CellPipeline, _executor: Executor, projects: Iterable[PinnedProject]
-    ) -> Iterator[Failure]:
+    def build_none(_pipeline: CellPipeline, projects: Iterable[PinnedProject]) -> Iterator[Failure]:
         built_after.extend(list(started) for _ in projects)
         return iter(())
 

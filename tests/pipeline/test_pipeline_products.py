@@ -19,7 +19,7 @@ from wheelfactory.release.additions import as_addition, read_additions
 from wheelfactory.release.directory import DirectoryPublisher
 from wheelfactory.release.transaction import publish
 from wheelfactory.site.index import render_index
-from wheelfactory.site.site import packages_page
+from wheelfactory.site.site import Site
 from wheelfactory.verify.contents import expected_from_plain
 from wheelfactory.verify.gates import PRODUCT_GATES, product_gates, verify
 
@@ -72,4 +72,4 @@ def test_jobs_and_indexes_have_it_where_it_is_required(given: Context, tmp_path:
     pages = render_index([own, row, row.model_copy(update=update)])
     found = [path for path in pages if path.endswith(f"{NAME}/index.html")]
     assert found == [f"simple/rocm72/torch2.13/ck-preview/{NAME}/index.html"]
-    assert f"; {NAME} only those of that commit." in packages_page(given.matrix, [own, row])
+    assert f"; {NAME} only those of that commit." in Site(given.matrix, [own, row]).packages_page()

@@ -10,7 +10,6 @@ import pytest
 from release_factory import passed_gates, quick_gates
 from stage_arguments import local_executor
 from wheel_factory import TRITON, finished_wheel, small_machine
-from wheelfactory.build.executor import Executor
 from wheelfactory.core.cell import Cell
 from wheelfactory.core.errors import BuildError, VerificationError
 from wheelfactory.matrix.facts import Context
@@ -65,7 +64,7 @@ def test_a_yanked_wheel_is_replaced_by_one_with_a_letter(
     yank(publisher, publisher.rows()[0].filename, "wrong numbers")
     built: list[str | None] = []
 
-    def build(pipeline: CellPipeline, _executor: Executor, cells: Sequence[Cell]) -> list[Failure]:
+    def build(pipeline: CellPipeline, cells: Sequence[Cell]) -> list[Failure]:
         replacements = pipeline.context.replacements
         built.extend(given.matrix.build_tag(cell, replacements[cell.id]) for cell in cells)
         return []

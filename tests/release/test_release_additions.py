@@ -154,6 +154,7 @@ def test_a_row_lists_what_compiled_code_needs_of_torch(tmp_path: Path) -> None:
     wheel = finished_wheel(tmp_path / "ck", CK, members=payload(CK, undefined=needed, weak=("_ZN3c105maybeEv",)))
     row = read_wheel_row(wheel)
     assert row.torch_symbols == ("_ZN2at5emptyEi", "_ZN3c104warnEv")
+    assert row.requires_python == ">=3.9"
     assert row_differences(row.model_copy(update={"other_torches": ("2.8",)}), wheel) == ()
     assert read_wheel_row(finished_wheel(tmp_path / "triton", TRITON)).torch_symbols == ()
 

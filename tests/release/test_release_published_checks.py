@@ -56,7 +56,7 @@ def with_row(release: Path, **changes: object) -> None:
 
 
 def check(wheel: Path, site: Path | str) -> tuple[GateResult, ...]:
-    return check_wheel(wheel, read_site(str(site)), {})
+    return check_wheel(wheel, read_site(str(site), {}))
 
 
 def findings_of(results: tuple[GateResult, ...]) -> list[str]:
@@ -138,8 +138,8 @@ def test_a_row_that_differs_from_the_build_record_or_is_unverified_is_refused(
 
 def test_a_flash_attn_without_a_cell_needs_an_attestation(release: Path, wheel: Path) -> None:
     with_row(release, cell=None, label=None, gates=())
-    local = read_site(str(release))
-    results = check_wheel(wheel, PublishedSite("me", local.rows, local.base, "me/wheels"), {})
+    local = read_site(str(release), {})
+    results = check_wheel(wheel, PublishedSite("me", local.rows, local.base, "me/wheels"))
     assert findings_of(results)[0] == "row: expected every required gate passed, found no cell"
     assert (results[-1].gate, results[-1].status) == ("attestation", Status.FAILED)
 
@@ -170,8 +170,8 @@ def test_the_repository_is_that_of_the_site_or_else_of_the_row(
 ) -> None:
     data = (release / MANIFEST_NAME).read_bytes()
     monkeypatch.setattr("wheelfactory.release.published_site.read_manifest_bytes", lambda source: data)
-    (row,) = (row for row in read_site(site).rows if row.cell)
-    assert read_site(site).find_repository(row.model_copy(update={"url": url})) == repository
+    (row,) = (row for row in read_site(site, {}).rows if row.cell)
+    assert read_site(site, {}).find_repository(row.model_copy(update={"url": url})) == repository
 
 
 def test_without_sigstore_the_error_has_the_install_line(
@@ -180,7 +180,7 @@ def test_without_sigstore_the_error_has_the_install_line(
     monkeypatch.setattr(bundle, "find_spec", lambda name: None)
     site = PublishedSite("github:me/wheels", read_manifest(release), repository="me/wheels")
     with pytest.raises(InputError, match="sigstore is missing") as refused:
-        check_wheel(wheel, site, {})
+        check_wheel(wheel, site)
     assert refused.value.hint == f"{sys.executable} -m pip install sigstore"
 
 
@@ -220,7 +220,7 @@ class Installed:
             record.writelines(f"{line}\n" for line in lines)
 
     def check(self, site: Path | str) -> tuple[GateResult, ...]:
-        return check_installed(self.distribution, read_site(str(site)), self.scratch, {})[1]
+        return check_installed(self.distribution, read_site(str(site), {}), self.scratch)[1]
 
 
 @pytest.fixture
@@ -269,7 +269,7 @@ def test_a_published_wheel_that_was_deleted_cannot_be_compared(release: Path, in
         installed.check(f"{site.url}/")
     site_of_github = PublishedSite("github:me/wheels", read_manifest(release), repository="me/wheels")
     with pytest.raises(InputError, match="the published wheel is missing"):
-        check_installed(installed.distribution, site_of_github, installed.scratch, {})
+        check_installed(installed.distribution, site_of_github, installed.scratch)
 
 
 def change_file(installed: Installed) -> None:

@@ -15,7 +15,7 @@ from validations import H200, amd_validation, nvidia_validation, with_evidence
 from wheelfactory.cli import main
 from wheelfactory.core.errors import BAD_INPUT, DONE
 from wheelfactory.release.manifest import WheelRow, read_manifest
-from wheelfactory.site.site import GENERATED, packages_html, packages_page
+from wheelfactory.site.site import GENERATED, Site
 
 CELL = "fa2.8.3-rocm7.2-torch2.13.0-py3-triton"
 
@@ -146,7 +146,7 @@ def headings(page: str) -> list[str]:
 
 
 def test_wheels_stand_under_their_rocm_torch_and_backend_the_newest_first(rows: tuple[WheelRow, ...]) -> None:
-    assert headings(packages_page(MATRIX, rows)) == [
+    assert headings(Site(MATRIX, rows).packages_page()) == [
         "## ROCm 7.14, torch 2.14, ck",
         "## ROCm 6.4, torch 2.9, ck",
         "## ROCm 6.4, torch 2.9, triton",
@@ -157,35 +157,35 @@ def test_wheels_stand_under_their_rocm_torch_and_backend_the_newest_first(rows: 
 
 def test_a_preview_stands_apart_with_its_commit(tmp_path: Path) -> None:
     rows = rows_of(tmp_path, [CELLS[0], CELLS[0].replace("2.8.3", "2.8.4+git4a948e9")])
-    page = packages_page(MATRIX, rows)
+    page = Site(MATRIX, rows).packages_page()
     assert headings(page)[:2] == ["## ROCm 6.4, torch 2.9, ck", "## ROCm 6.4, torch 2.9, ck-preview"]
     assert "2.8.4 preview (commit 4a948e9)" in [cells[0] for cells in table_rows(page)]
-    assert b"ROCm 6.4, torch 2.9, ck-preview" in packages_html(MATRIX, rows)
+    assert b"ROCm 6.4, torch 2.9, ck-preview" in Site(MATRIX, rows).packages_html()
 
 
 def test_a_row_has_the_facts_for_choosing_a_wheel(rows: tuple[WheelRow, ...]) -> None:
     (ck,) = (row for row in rows if row.cell == CELLS[0])
     expected = ["2.8.3", "3.11", "gfx942", "1.2 MB", "2.28", "2026-01-01", ck.sha256[:12], "wheel"]
-    assert expected in table_rows(packages_page(MATRIX, rows))
-    assert ["gfx942", "Instinct MI300A, MI300X, MI308X, MI325X"] in table_rows(packages_page(MATRIX, rows))
+    assert expected in table_rows(Site(MATRIX, rows).packages_page())
+    assert ["gfx942", "Instinct MI300A, MI300X, MI308X, MI325X"] in table_rows(Site(MATRIX, rows).packages_page())
 
 
 def test_every_file_is_linked_with_its_whole_digest(rows: tuple[WheelRow, ...]) -> None:
     local = {f"wheels/{row.filename.replace('+', '%2B')}#sha256={row.sha256}" for row in rows}
-    assert set(links(packages_page(MATRIX, rows))) == local
+    assert set(links(Site(MATRIX, rows).packages_page())) == local
     for site in (SITE, f"{SITE}/"):
-        assert set(links(packages_page(MATRIX, rows, site))) == {f"{SITE}/{name}" for name in local}
+        assert set(links(Site(MATRIX, rows, site).packages_page())) == {f"{SITE}/{name}" for name in local}
     elsewhere = rows[0].model_copy(update={"url": "https://host.example/a%2Bb.whl"})
-    (found,) = links(packages_page(MATRIX, [elsewhere], SITE))
+    (found,) = links(Site(MATRIX, [elsewhere], SITE).packages_page())
     assert found == f"https://host.example/a%2Bb.whl#sha256={elsewhere.sha256}", "it has an address of its own"
 
 
 def test_each_group_has_its_install_line_if_the_site_is_known(rows: tuple[WheelRow, ...]) -> None:
-    assert code_lines(packages_page(MATRIX, rows, SITE)) == [
+    assert code_lines(Site(MATRIX, rows, SITE).packages_page()) == [
         f"pip install --index-url {SITE}/simple/{index}/ flash-attn"
         for index in ("rocm7.14/torch2.14/ck", "rocm64/torch2.9/ck", "rocm64/torch2.9/triton")
     ]
-    assert code_lines(packages_page(MATRIX, rows)) == []
+    assert code_lines(Site(MATRIX, rows).packages_page()) == []
 
 
 def test_a_yanked_wheel_and_one_that_ran_on_a_gpu_are_marked(rows: tuple[WheelRow, ...]) -> None:
@@ -193,7 +193,7 @@ def test_a_yanked_wheel_and_one_that_ran_on_a_gpu_are_marked(rows: tuple[WheelRo
     ran, computed, *others = rows
     yanked = others[0].model_copy(update={"yanked": "a|b [c](http://d.example) @all"})
     computed = with_evidence(computed, nvidia_validation(hardware=hostile))
-    page = packages_page(MATRIX, [with_evidence(ran, amd_validation()), computed, yanked, *others[1:]])
+    page = Site(MATRIX, [with_evidence(ran, amd_validation()), computed, yanked, *others[1:]]).packages_page()
     gates = [cells[-1] for cells in table_rows(page)]
     assert gates.count("wheel, verified on gfx942") == 1
     mode = "in the non-AMD GPU test mode"
@@ -205,15 +205,15 @@ def test_a_yanked_wheel_and_one_that_ran_on_a_gpu_are_marked(rows: tuple[WheelRo
 
 
 def test_the_same_rows_give_the_same_page_whatever_their_order(rows: tuple[WheelRow, ...]) -> None:
-    (page,) = {packages_page(MATRIX, order, SITE) for order in permutations(rows)}
+    (page,) = {Site(MATRIX, order, SITE).packages_page() for order in permutations(rows)}
     assert page.startswith(f"{GENERATED}\n")
-    assert "0 flash-attn wheels." in packages_page(MATRIX, [])
+    assert "0 flash-attn wheels." in Site(MATRIX, []).packages_page()
 
 
 def test_without_any_ck_wheel_visitors_are_told_and_the_owner_learns_what_to_set(rows: tuple[WheelRow, ...]) -> None:
     ck, triton, *_ = rows
-    assert "does not build" not in packages_page(MATRIX, [ck])
-    for page in (shown(packages_page(MATRIX, [triton])), packages_html(MATRIX, [triton]).decode()):
+    assert "does not build" not in Site(MATRIX, [ck]).packages_page()
+    for page in (shown(Site(MATRIX, [triton]).packages_page()), Site(MATRIX, [triton]).packages_html().decode()):
         visitors, owner = page.split("For the owner of this site")
         assert "4 more CK wheels would work, but this site does not build them." in visitors
         assert "set the repository variable WHEELFACTORY_RUNNER to its label" in owner
@@ -225,6 +225,7 @@ def test_dependencies_that_only_some_indexes_have_are_named(rows: tuple[WheelRow
     kernels = einops_row(tmp_path).model_copy(
         update={"project": "amd-aiter", "filename": "amd_aiter-0.0.20260602-py3-none-any.whl"}
     )
-    assert "Every index has these too." in packages_page(MATRIX, rows)
-    for page in (packages_page(MATRIX, [*rows, kernels]), packages_html(MATRIX, [*rows, kernels]).decode()):
+    assert "Every index has these too." in Site(MATRIX, rows).packages_page()
+    site = Site(MATRIX, [*rows, kernels])
+    for page in (site.packages_page(), site.packages_html().decode()):
         assert "Every index has these too; amd-aiter only those of Triton previews." in page

@@ -20,6 +20,7 @@ from wheelfactory.build.environments import Environment
 from wheelfactory.core.cell import FALLBACK_NAME, Backend, Cell
 from wheelfactory.core.errors import VERIFICATION_FAILED, BuildError, InputError
 from wheelfactory.core.files import MATRIX
+from wheelfactory.core.query import Interpreter
 from wheelfactory.matrix.expand import expand
 from wheelfactory.matrix.load import load_matrix
 from wheelfactory.release.manifest import read_manifest
@@ -208,7 +209,7 @@ def sampled(release: Path, cell: str) -> SampledWheel:
 
 
 def source_of(release: Path) -> InstallSource:
-    return InstallSource(read_site(str(release)), "https://a.example/b", {"7.2": "https://torch.example/rocm7.2"})
+    return InstallSource(read_site(str(release), {}), "https://a.example/b", {"7.2": "https://torch.example/rocm7.2"})
 
 
 @pytest.mark.parametrize(("tool", "option"), [("pip", "--index-url"), ("uv", "--default-index")])
@@ -240,7 +241,7 @@ def test_settings_and_tokens_of_this_machine_do_not_reach_the_installers(tmp_pat
 
 def results_with(release: Path, tmp_path: Path) -> Mapping[str, str]:
     """The failed steps of a check of a wheel, with what was found."""
-    results = check_install(sampled(release, BROKEN), source_of(release), tmp_path / "cache", {})
+    results = check_install(sampled(release, BROKEN), source_of(release), tmp_path / "cache")
     return {one.gate: one.findings[0].found for one in results if one.status is Status.FAILED}
 
 
@@ -251,13 +252,13 @@ def test_what_is_missing_or_replaced_after_an_install_is_drift_and_so_is_a_pytho
     monkeypatch.setattr(check_installs, "make_python_environment", lambda folder, version, environ: Environment(folder))
     monkeypatch.setattr(check_installs, "run", lambda *_, **__: SimpleNamespace(returncode=0, stdout="", stderr=""))
     other = SimpleNamespace(distributions=lambda name: iter([cuda]))
-    monkeypatch.setattr(check_installs, "find_packages", lambda *_: other)
+    monkeypatch.setattr(Interpreter, "find_packages", lambda *_: other)
     steps = ("install with pip", "install with uv")
     assert results_with(release, tmp_path) == dict.fromkeys(steps, "torch 2.12.1+cu128")
 
     torch = SimpleNamespace(version="2.12.1+rocm7.2")
     alone = SimpleNamespace(distributions=lambda name: iter([torch] if name == "torch" else []))
-    monkeypatch.setattr(check_installs, "find_packages", lambda *_: alone)
+    monkeypatch.setattr(Interpreter, "find_packages", lambda *_: alone)
     missing = {"installed by pip": "none", "installed by uv": "none"}
     assert missing.items() <= results_with(release, tmp_path).items()
 

@@ -60,7 +60,7 @@ def findings(results: Sequence[GateResult]) -> list[str]:
 
 def test_a_site_as_it_was_published_has_no_drift(release: Path, address: str) -> None:
     site, results = look(address, read_manifest(release))
-    assert findings([*results, check_files(site, {})]) == []
+    assert findings([*results, check_files(site)]) == []
     assert [result.detail for result in results] == ["2 rows", "6 pages"]
 
 
@@ -121,9 +121,9 @@ def test_a_missing_or_truncated_wheel_is_drift(release: Path, address: str) -> N
     path = release / "wheels" / NAME
     (row,) = (row for row in read_manifest(release) if row.cell)
     path.write_bytes(path.read_bytes()[:100])
-    (truncated,) = findings([check_files(read_site(address), {})])
+    (truncated,) = findings([check_files(read_site(address, {}))])
     path.unlink()
-    (missing,) = findings([check_files(read_site(address), {})])
+    (missing,) = findings([check_files(read_site(address, {}))])
     expected = f"files: {NAME}: expected a file of {row.size} bytes, found"
     assert (truncated, missing) == (f"{expected} 100 bytes", f"{expected} no such file")
 
@@ -133,7 +133,7 @@ def test_no_wheel_is_downloaded(release: Path) -> None:
     with path.open("ab") as file:
         file.truncate(1 << 32)  # 4 GiB; the disk stores nothing of it
     with served(release) as site:
-        assert len(findings([check_files(read_site(site.url), {})])) == 1
+        assert len(findings([check_files(read_site(site.url, {}))])) == 1
 
 
 def test_a_stale_site_is_read_again_until_it_serves_the_rows(release: Path, tmp_path: Path) -> None:
@@ -185,7 +185,7 @@ def test_the_size_is_that_of_a_whole_answer(release: Path, status: int, length: 
 
     with answering(Handler, serve=serve) as url:
         (row,) = [row.model_copy(update={"url": f"{url}/a.whl"}) for row in read_manifest(release)[:1]]
-        shown = findings([check_files(PublishedSite("site", (row,)), {})])
+        shown = findings([check_files(PublishedSite("site", (row,)))])
     assert [found in finding for finding in shown] == [True] * bool(found)
 
 
@@ -193,6 +193,6 @@ def test_a_server_that_fails_is_reported_and_the_other_files_are_checked(release
     rows = [row.model_copy(update={"url": "http://127.0.0.1:9/a.whl"}) for row in read_manifest(release)[:1]]
     (release / MANIFEST_NAME).write_bytes(manifest_bytes([*rows, *read_manifest(release)[1:]]))
     (release / "wheels" / NAME).unlink()
-    (failing, missing) = findings([check_files(read_site(str(release)), {})])
+    (failing, missing) = findings([check_files(read_site(str(release), {}))])
     assert "found cannot download: http://127.0.0.1:9/a.whl" in failing
     assert missing.endswith("found no such file")

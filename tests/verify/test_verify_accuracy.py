@@ -26,6 +26,7 @@ from wheelfactory.verify.accuracy import (
     Tolerance,
     find_cell_limits,
     find_numeric_faults,
+    refusals,
     worst_errors,
 )
 from wheelfactory.verify.gate import Subject
@@ -81,8 +82,9 @@ OPTIONS: list[tuple[str, str | None, str | None]] = [
 
 def test_an_option_is_computed_or_refused_as_the_table_says() -> None:
     for option, refused, found in OPTIONS:
-        (case,) = numbers().cases
-        assert case.model_copy(update={"option": option, "refused": refused}).error(["softcap"]) == found
+        case = numbers().cases[0].model_copy(update={"option": option, "refused": refused})
+        assert case.error(["softcap"]) == found
+        assert [*refusals([case, case])] == ([f"raises an error for {option}"] if refused else [])
 
 
 REFUSED: list[tuple[NumericReport | str, Tolerance, str, str]] = [

@@ -6,6 +6,7 @@ import io
 import stat
 import struct
 import zipfile
+import zlib
 from pathlib import Path
 
 import pytest
@@ -73,6 +74,7 @@ def wide(packed: int, unpacked: int) -> bytes:
     return struct.pack("<HHQQ", 1, 16, unpacked, packed)
 
 
+WIDE_SIZES = struct.pack("<4sIQQ", b"PK\x07\x08", zlib.crc32(b"12"), len(deflated(b"12")), 2)
 GOOD_ARCHIVES: list[bytes] = [
     zip_bytes([]),  # no member
     zip_bytes([A, B]),  # deflated
@@ -87,6 +89,7 @@ GOOD_ARCHIVES: list[bytes] = [
     ),  # sizes of 8 bytes
     zip_bytes([Member("a", b"12", extra=b"UT\x05\0" + bytes(5))]),  # a time of another system
     zip_bytes([Member("a", b"12", flags=STREAMED), B]),  # sizes that follow
+    zip_bytes([Member("a", b"12", flags=STREAMED, descriptor=WIDE_SIZES), B]),  # sizes of 8 bytes that follow
     streamed(),  # written to a pipe
 ]
 

@@ -18,7 +18,7 @@ from wheelfactory.core.files import BUILD_SCRIPT, TOOLCHAIN_PROBE, read_file
 from wheelfactory.core.host import Host
 from wheelfactory.core.label import Label
 from wheelfactory.core.models import parse_model
-from wheelfactory.core.progress import ProgressCallback, logger
+from wheelfactory.core.progress import ProgressCallback, ignore_progress, logger
 from wheelfactory.matrix.facts import Matrix
 from wheelfactory.wheel.read import Toolchain
 
@@ -33,10 +33,32 @@ class Recipe:
     """How to build one cell: variables for setup.py, and what the wheel will promise."""
 
     cell: Cell
-    label: Label
     archs: tuple[str, ...]
     jobs: int
-    setup_variables: dict[str, str]
+
+    @property
+    def label(self) -> Label:
+        """The label of the wheel."""
+        return Label.from_cell(self.cell)
+
+    @property
+    def setup_variables(self) -> dict[str, str]:
+        """Variables that setup.py of every release reads."""
+        # measured: without FORCE_BUILD it downloads a CUDA wheel, and the default of GPU_ARCHS is never safe
+        common = {"BUILD_TARGET": "rocm", "FLASH_ATTENTION_FORCE_BUILD": "TRUE"}
+        if self.cell.uses_aiter:
+            # with the Triton backend, setup.py pip-installs its copy of aiter; it packages the same files without
+            return {**common, "FLASH_ATTENTION_TRITON_AMD_ENABLE": "FALSE", "FLASH_ATTENTION_SKIP_CUDA_BUILD": "TRUE"}
+        if self.cell.backend is Backend.TRITON:
+            # one build serves all labels, so the label is added afterwards
+            return {**common, "FLASH_ATTENTION_TRITON_AMD_ENABLE": "TRUE"}
+        return {
+            **common,
+            "FLASH_ATTENTION_TRITON_AMD_ENABLE": "FALSE",
+            "FLASH_ATTN_LOCAL_VERSION": str(self.label),
+            "GPU_ARCHS": ";".join(self.archs),
+            "MAX_JOBS": str(self.jobs),
+        }
 
 
 def make_recipe(matrix: Matrix, cell: Cell, host: Host, environ: Mapping[str, str], *, local_build: bool) -> Recipe:
@@ -50,28 +72,7 @@ def make_recipe(matrix: Matrix, cell: Cell, host: Host, environ: Mapping[str, st
     if local_build:
         archs = choose_archs(matrix, cell, environ.get("PYTORCH_ROCM_ARCH", ""), host.gpu_archs)
     _refuse_without_rocm(matrix, cell, host, local_build=local_build)
-    jobs = choose_jobs(environ.get("MAX_JOBS", ""), default_jobs(host.cores, host.memory_gib))
-    label = Label.from_cell(cell)
-    return Recipe(cell, label, archs, jobs, _environment(cell, label, archs, jobs))
-
-
-def _environment(cell: Cell, label: Label, archs: tuple[str, ...], jobs: int) -> dict[str, str]:
-    """Variables that setup.py of every release reads."""
-    # measured: without FORCE_BUILD it downloads a CUDA wheel, and the default of GPU_ARCHS is never safe
-    common = {"BUILD_TARGET": "rocm", "FLASH_ATTENTION_FORCE_BUILD": "TRUE"}
-    if cell.uses_aiter:
-        # with the Triton backend, setup.py pip-installs its copy of aiter; it packages the same files without
-        return {**common, "FLASH_ATTENTION_TRITON_AMD_ENABLE": "FALSE", "FLASH_ATTENTION_SKIP_CUDA_BUILD": "TRUE"}
-    if cell.backend is Backend.TRITON:
-        # one build serves all labels, so the label is added afterwards
-        return {**common, "FLASH_ATTENTION_TRITON_AMD_ENABLE": "TRUE"}
-    return {
-        **common,
-        "FLASH_ATTENTION_TRITON_AMD_ENABLE": "FALSE",
-        "FLASH_ATTN_LOCAL_VERSION": str(label),
-        "GPU_ARCHS": ";".join(archs),
-        "MAX_JOBS": str(jobs),
-    }
+    return Recipe(cell, archs, choose_jobs(environ.get("MAX_JOBS", ""), default_jobs(host.cores, host.memory_gib)))
 
 
 def _refuse_without_rocm(matrix: Matrix, cell: Cell, host: Host, *, local_build: bool) -> None:
@@ -153,12 +154,14 @@ class RawWheel:
 
 @dataclass(frozen=True)
 class SetupRun:
-    """The inputs of one run of setup.py. `scratch` is a folder for its files alone."""
+    """One run of setup.py. `scratch` is a folder for its files alone; its output goes to `log`."""
 
     recipe: Recipe
     source: Source
     build_host: BuildHost
     scratch: Path
+    log: Path
+    report_progress: ProgressCallback = ignore_progress
 
 
 @dataclass(frozen=True)
@@ -171,8 +174,8 @@ class SetupExtras:
     deadline: float | None = None
 
 
-def run_setup(setup: SetupRun, log: Path, extras: SetupExtras, report_progress: ProgressCallback) -> RawWheel:
-    """Run setup.py, with its output in `log`, and return the wheel.
+def run_setup(setup: SetupRun, extras: SetupExtras) -> RawWheel:
+    """Run setup.py, and return the wheel.
 
     Raises `BuildError` with the last lines and the path of the log, `SourceError` if the sources cannot be unpacked or
     setup.py reads other variables, `RunAgainError` at the deadline.
@@ -180,7 +183,7 @@ def run_setup(setup: SetupRun, log: Path, extras: SetupExtras, report_progress: 
     raw, source = setup.scratch / "raw", unpack_source(setup.source, setup.scratch / "source")
     _require_read(setup.recipe, source / "setup.py")
     command = BuildCommand(
-        name=log.stem,
+        name=setup.log.stem,
         argv=(str(BUILD_SCRIPT),),
         environ={
             **setup.build_host.environ,
@@ -192,17 +195,17 @@ def run_setup(setup: SetupRun, log: Path, extras: SetupExtras, report_progress: 
             "PYTHONNOUSERSITE": "1",
             **extras.environ,
         },
-        log=log,
+        log=setup.log,
         reads=(BUILD_SCRIPT, TOOLCHAIN_PROBE, source, *extras.reads),
         writes=(setup.scratch, *extras.writes),
         deadline=extras.deadline,
     )
-    logger.info("running setup.py, log in %s", log)
-    wheels = setup.build_host.run(command, report_progress).splitlines()
+    logger.info("running setup.py, log in %s", setup.log)
+    wheels = setup.build_host.run(command, setup.report_progress).splitlines()
     if len(wheels) != 1:
-        raise BuildError("setup.py made no wheel", setup.recipe.cell.id, f"the full log is {log}")
+        raise BuildError("setup.py made no wheel", setup.recipe.cell.id, f"the full log is {setup.log}")
     probed = raw / "toolchain.json"
-    refusal = BuildError("damaged toolchain file", str(probed), f"build the wheel again; the full log is {log}")
+    refusal = BuildError("damaged toolchain file", str(probed), f"build the wheel again; the full log is {setup.log}")
     return RawWheel(Path(wheels[0]), parse_model(Toolchain, read_file(probed, refusal), refusal))
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import get_args
 
-from wheelfactory.commands.options import Environ, add_option, positive_int, print_messages, print_text
+from wheelfactory.commands.options import add_option, positive_int, print_messages, print_text
 from wheelfactory.core.errors import DONE, FAILED, InputError
 from wheelfactory.core.files import write_atomic
 from wheelfactory.core.progress import Steps
@@ -129,7 +129,7 @@ def _seqlens(text: str) -> tuple[int, ...]:
     return tuple(dict.fromkeys(map(positive_int, text.split(","))))
 
 
-def execute_attention(options: argparse.Namespace, environ: Environ) -> int:
+def execute_attention(options: argparse.Namespace) -> int:
     """Measure, print the table, and write the requested files.
 
     Returns FAILED if an implementation failed or none was measured. An implementation that is not installed or runs out
@@ -139,13 +139,13 @@ def execute_attention(options: argparse.Namespace, environ: Environ) -> int:
     if options.heads % (options.kv_heads or options.heads):
         groups = f"{options.heads} query heads, {options.kv_heads} heads of keys and values"
         raise InputError("--kv-heads does not divide --heads", groups, "choose a divisor, such as --kv-heads 1")
-    python = find_torch_python(options.python, environ)
+    python = find_torch_python(options.python, options.environ)
     if options.non_amd_gpu:
-        require_non_amd_gpu(python, environ.get(AUTOTUNE_VARIABLE, ""))
+        require_non_amd_gpu(python, options.environ.get(AUTOTUNE_VARIABLE, ""))
     config = _attention_config(options, python)
     implementations = options.implementations or _implementations(config)
     with Steps(len(implementations)) as steps:
-        report = measure_attention(config, implementations, python, environ, steps.step)
+        report = measure_attention(config, implementations, python, options.environ, steps.step)
     print_text(*attention_text(report))
     failed = any(row.implementation == "flash-attn" and row.status == "failed" for row in report.rows)
     if failed and report.hardware.vendor == "nvidia" and not options.non_amd_gpu:
@@ -213,14 +213,14 @@ def _size_option(size: str) -> str:
     return f"--{size.replace('_', '-')}"
 
 
-def execute_training(options: argparse.Namespace, environ: Environ) -> int:
+def execute_training(options: argparse.Namespace) -> int:
     """Train, print the table, write the report, and compare.
 
     Returns FAILED if a training failed, none was measured, or a result is worse than before. A backend that the wheel
     lacks is reported in the table and does not fail the command.
     """
     old = read_training_report(options.compare) if options.compare else None
-    python = find_torch_python(options.python, environ)
+    python = find_torch_python(options.python, options.environ)
     if options.non_amd_gpu:
         require_non_amd_gpu(python, "true" if options.autotune else "")
     config = _training_config(options, python)
@@ -229,7 +229,7 @@ def execute_training(options: argparse.Namespace, environ: Environ) -> int:
         require_common_implementation(old, options.implementations)
     with Steps(len(options.implementations)) as steps:
         report = measure_training(
-            config, options.implementations, python, environ, steps.step, preset=_preset(options, python)
+            config, options.implementations, python, options.environ, steps.step, preset=_preset(options, python)
         )
     print_text(*training_text(report))
     if options.output_json:
@@ -273,7 +273,7 @@ def add_trend(parser: argparse.ArgumentParser) -> None:
     _add_plot(parser, "the median step time against the date")
 
 
-def execute_trend(options: argparse.Namespace, _environ: Environ) -> int:
+def execute_trend(options: argparse.Namespace) -> int:
     """Print the table and draw the plot."""
     plots = _read_plot_paths(options)
     reports = {str(path): read_training_report(path) for path in options.reports}

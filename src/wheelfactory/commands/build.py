@@ -55,23 +55,23 @@ def add(parser: argparse.ArgumentParser) -> None:
     add_shared(parser, "--matrix FILE", "--cache DIR", "--cache-size SIZE")
 
 
-def execute(options: argparse.Namespace, environ: Environ) -> int:
+def execute(options: argparse.Namespace) -> int:
     """Build one cell (two with BUILD_TRITON_BACKEND=true) or a wheel without one; print the path of each wheel."""
     started = time.time()  # first: --budget includes reading the matrix and preparing images
     dest = as_directory(options.dest)
-    context = read_context(options, environ)
+    context = read_context(options)
     if len(options.cell) == 1 and options.cell[0] in PRODUCTS and options.backend is None:
         with log_to_stderr():
             print_results(str(build_wheel(pin_product(options.cell[0], context), dest, context.cache)))
         return DONE
     cells, local_build = _cells_to_build(options, context)
-    scope = read_scope(options, environ, started)
+    scope = read_scope(options, started)
     remove_scratch(dest)  # leftovers of a killed run
     paths, compiled = [], has_compiled_cell(cells)
     build = partial(build_cell, context=context, local_build=local_build, scope=scope)
     with open_executor(options, compiled=compiled, context=context) as executor:
         for cell in cells:  # check every cell before the first download
-            make_recipe(context.matrix, cell, executor.describe_host(cell), environ, local_build=local_build)
+            make_recipe(context.matrix, cell, executor.describe_host(cell), options.environ, local_build=local_build)
         with use_store(context.cache, options.cache_size, compiled=compiled), Steps(len(cells)) as steps:
             for cell in cells:
                 with steps.step(cell.id) as report_progress:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from wheelfactory.commands.options import Environ, default_matrix, print_messages, print_results
+from wheelfactory.commands.options import default_matrix, print_messages, print_results
 from wheelfactory.commands.targets import parse_repository
 from wheelfactory.core.files import TOOLCHAIN_PROBE
 from wheelfactory.doctor.facts import DoctorFacts
@@ -24,12 +24,12 @@ def add(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def execute(options: argparse.Namespace, environ: Environ) -> int:
+def execute(options: argparse.Namespace) -> int:
     """Examine the user's active Python, not the Python that runs wheelfactory."""
     site = options.site or ""
     repository = parse_repository(site)
     site = github_pages_url(repository) if repository else site
     facts = DoctorFacts.parse(doctor_facts(load_matrix(default_matrix())))
-    python = options.python or find_user_python(environ)
+    python = options.python or find_user_python(options.environ)
     probe, show, tell = TOOLCHAIN_PROBE.read_text(encoding="utf-8"), print_results, print_messages
-    return diagnose_and_report(options, python, facts, probe, site, environ, show=show, tell=tell)
+    return diagnose_and_report(options, python, facts, probe, site, show=show, tell=tell)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
@@ -27,10 +27,10 @@ def add_kernels(parser: argparse.ArgumentParser, *, publishes: bool = False) -> 
     add_remote(parser, publishes=publishes)
 
 
-def read_scope(options: argparse.Namespace, environ: Mapping[str, str], started: float) -> CompileScope:
+def read_scope(options: argparse.Namespace, started: float) -> CompileScope:
     """Return the kernel archives, the deadline and the cluster of a build; `started` is in seconds since 1970."""
     archives, deadline = read_archives(options), read_deadline(options, started)
-    return CompileScope(archives=archives, deadline=deadline, cluster=read_cluster(options, environ))
+    return CompileScope(archives=archives, deadline=deadline, cluster=read_cluster(options))
 
 
 def read_archives(options: argparse.Namespace) -> Path | None:
@@ -60,9 +60,9 @@ def add_remote(parser: argparse.ArgumentParser, *, publishes: bool = False) -> N
     add_option(group, "--verify-sample N", what, 0)
 
 
-def read_cluster(options: argparse.Namespace, environ: Mapping[str, str]) -> Cluster | None:
+def read_cluster(options: argparse.Namespace) -> Cluster | None:
     """Return the cluster that the options name, or the variable; None for neither. Raises `InputError`."""
-    url = options.remote or environ.get(REMOTE_VARIABLE)
+    url = options.remote or options.environ.get(REMOTE_VARIABLE)
     if not url:
         for name in ("remote_token", "remote_ca", "remote_platform", "ignore_remote_cache", "verify_sample"):
             if getattr(options, name, None):

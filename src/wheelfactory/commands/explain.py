@@ -12,7 +12,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
-from wheelfactory.commands.options import Environ, add_option, add_shared, print_rendered, print_results, require_cell
+from wheelfactory.commands.options import add_option, add_shared, print_rendered, print_results, require_cell
 from wheelfactory.core.cell import Backend, Cell, name_flash_attn
 from wheelfactory.core.errors import DONE, InputError
 from wheelfactory.core.host import read_host
@@ -44,10 +44,10 @@ def add(parser: argparse.ArgumentParser) -> None:
     add_shared(parser, "--matrix FILE")
 
 
-def execute(options: argparse.Namespace, environ: Environ) -> int:
+def execute(options: argparse.Namespace) -> int:
     """Explain a log or describe a cell. Raises `InputError` with the reason for a cell that the matrix excludes."""
     if options.subject == STDIN or _is_log(options.subject):
-        explanation = _explained(options, environ)
+        explanation = _explained(options)
         if options.json:
             print_results(*json.dumps(as_json(explanation), indent=2).split("\n"))
         else:
@@ -69,7 +69,7 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
     return DONE
 
 
-def _explained(options: argparse.Namespace, environ: Environ) -> Explanation:
+def _explained(options: argparse.Namespace) -> Explanation:
     from_stdin = options.subject == STDIN
     if from_stdin and sys.stdin is None:  # the parent process closed it
         raise InputError("cannot read the log", "stdin is closed", "name the file of the log")
@@ -77,7 +77,7 @@ def _explained(options: argparse.Namespace, environ: Environ) -> Explanation:
     with nullcontext(sys.stdin.buffer) if from_stdin else Path(name).open("rb") as stream:
         build_log = read_build_log(read_log_lines(stream, name), name)
     wheel = find_wheel_line(build_log, load_matrix(options.matrix))
-    return explain_log(name, build_log, options.jobs, read_host(environ).cores, wheel)
+    return explain_log(name, build_log, options.jobs, read_host(options.environ).cores, wheel)
 
 
 def _is_log(text: str) -> bool:

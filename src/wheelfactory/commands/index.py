@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from wheelfactory.commands.options import Environ, add_option, add_shared, as_directory, print_messages, print_results
+from wheelfactory.commands.options import add_option, add_shared, as_directory, print_messages, print_results
 from wheelfactory.commands.targets import LOST_NAME, add_target, find_site_url, open_publisher, require_target
 from wheelfactory.core.errors import DONE, InputError
 from wheelfactory.core.files import lock_folder, write_atomic
@@ -17,7 +17,7 @@ from wheelfactory.matrix.load import load_matrix
 from wheelfactory.release.directory import DirectoryPublisher, count_index_pages, write_pages
 from wheelfactory.release.manifest import WheelRow, manifest_bytes, read_manifest
 from wheelfactory.release.transaction import Publisher
-from wheelfactory.site.site import packages_page, render_site
+from wheelfactory.site.site import Site
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -30,12 +30,13 @@ def add(parser: argparse.ArgumentParser) -> None:
     add_shared(parser, "--site URL", "--matrix FILE")
 
 
-def execute(options: argparse.Namespace, environ: Environ) -> int:
+def execute(options: argparse.Namespace) -> int:
     """Write the index of a release directory, a site for any target, or a list of wheels."""
-    publisher = open_publisher(options.target, environ)
+    publisher = open_publisher(options.target, options.environ)
     rows = _rows(publisher, options.target)
     if options.packages:
-        write_atomic(options.packages, packages_page(load_matrix(options.matrix), rows, _site_url(options)).encode())
+        site = Site(load_matrix(options.matrix), rows, _site_url(options))
+        write_atomic(options.packages, site.packages_page().encode())
         print_results(f"{options.packages}: {count_text(sum(row.cell is not None for row in rows), 'wheel')}")
     elif options.dest:
         folder = as_directory(options.dest)
@@ -45,7 +46,7 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
             write_atomic(folder / LOST_NAME, manifest_bytes(row for row in rows if not row.url))
         print_results(f"{folder}: {count_index_pages(pages)} pages")
     elif isinstance(publisher, DirectoryPublisher):
-        pages = render_site(load_matrix(options.matrix), rows, options.site)
+        pages = Site(load_matrix(options.matrix), rows, options.site).render()
         with lock_folder(publisher.folder):
             write_pages(publisher.folder, pages)
         print_results(f"{publisher.folder / 'simple'}: {count_index_pages(pages)} pages")
@@ -65,8 +66,8 @@ def _rows(publisher: Publisher, target: str) -> tuple[WheelRow, ...]:
 
 def _write_linked_site(folder: Path, rows: Sequence[WheelRow], options: argparse.Namespace) -> Mapping[str, bytes]:
     """Write a site that links to wheels elsewhere, and to docs/ if the folder has it."""
-    docs = (folder / "docs/index.html").is_file()
-    pages = render_site(load_matrix(options.matrix), rows, _site_url(options), docs=docs)
+    has_docs = (folder / "docs/index.html").is_file()
+    pages = Site(load_matrix(options.matrix), rows, _site_url(options), has_docs).render()
     with lock_folder(folder):
         write_atomic(folder / MANIFEST_NAME, manifest_bytes(rows))
         write_pages(folder, pages)

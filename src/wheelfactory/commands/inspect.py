@@ -6,7 +6,7 @@ import argparse
 import json
 from pathlib import Path
 
-from wheelfactory.commands.options import Environ, add_option, print_results, print_text
+from wheelfactory.commands.options import add_option, print_results, print_text
 from wheelfactory.core.errors import DONE
 from wheelfactory.wheel.inspection import describe, inspect
 
@@ -19,10 +19,10 @@ def add(parser: argparse.ArgumentParser) -> None:
     add_option(parser, "--json", "print one JSON object per file, including symbols")
 
 
-def execute(options: argparse.Namespace, environ: Environ) -> int:
+def execute(options: argparse.Namespace) -> int:
     """Print the facts of each file."""
     for path in options.files:
-        facts = inspect(path, environ)
+        facts = inspect(path, options.environ)
         if options.json:
             print_results(json.dumps(facts.as_json()))
         else:

@@ -15,7 +15,6 @@ from wheelfactory.commands.executor_options import (
     use_store,
 )
 from wheelfactory.commands.options import (
-    Environ,
     add_dest,
     add_option,
     add_shared,
@@ -75,11 +74,11 @@ def _file(text: str) -> Path:
     return path.absolute()
 
 
-def execute(options: argparse.Namespace, environ: Environ) -> int:
+def execute(options: argparse.Namespace) -> int:
     """Compile a kernel set or one shard, merge its shards, or download it; print the path of the archive."""
     started = time.time()  # first: --budget includes reading the matrix and preparing images
     _check_combinations(options)
-    context, dest = read_context(options, environ), as_directory(options.dest)
+    context, dest = read_context(options), as_directory(options.dest)
     matrix, cache = context.matrix, context.cache
     sets = group_kernel_sets(matrix, expand(matrix).cells)
     kernel_set = require_set(sets, options.set)
@@ -89,11 +88,12 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
         with use_store(cache, options.cache_size), log_to_stderr():
             if options.download:
                 require_target(options.download)
-                archive = download_set(open_archive_host(options.download, environ), stored, kernel_set.id, dest)
+                host = open_archive_host(options.download, options.environ)
+                archive = download_set(host, stored, kernel_set.id, dest)
             else:
                 archive = merge_set(dest, kernel_set.id, store_folder(cache))
             if options.upload:
-                upload_set(open_archive_host(options.upload, environ), stored, archive)
+                upload_set(open_archive_host(options.upload, options.environ), stored, archive)
         print_results(str(archive))
         return DONE
     name = f"executing {kernel_set.id}" if options.prove else f"{kernel_set.id} {options.shard or ''}".rstrip()
@@ -107,14 +107,14 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
             host_sets, every = find_host_sets(sets, kernel_set), options.prove == "all"
             archive = prove_kernels(executor, kernel_set, host_sets, dest, report, every=every, context=context)
         else:
-            scope = _scope(options, environ, started)
+            scope = _scope(options, started)
             archive = compile_kernels(executor, kernel_set, scope, dest, report, context=context)
     print_results(str(archive))
     return DONE
 
 
-def _scope(options: argparse.Namespace, environ: Environ, started: float) -> CompileScope:
-    cluster, deadline = None if options.shard else read_cluster(options, environ), read_deadline(options, started)
+def _scope(options: argparse.Namespace, started: float) -> CompileScope:
+    cluster, deadline = None if options.shard else read_cluster(options), read_deadline(options, started)
     return CompileScope(shard=options.shard, shard_ledger=options.measured_costs, deadline=deadline, cluster=cluster)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from packaging.version import Version
 
-from wheelfactory.commands.options import Environ, add_option, add_shared, print_messages, print_rendered, print_results
+from wheelfactory.commands.options import add_option, add_shared, print_messages, print_rendered, print_results
 from wheelfactory.core.cell import Backend, Cell, name_flash_attn
 from wheelfactory.core.errors import DONE
 from wheelfactory.core.gpus import arch_sort_key
@@ -112,7 +112,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     add_option(parser, "--explain", "print on stderr why each combination is built or not")
 
 
-def execute(options: argparse.Namespace, _environ: Environ) -> int:
+def execute(options: argparse.Namespace) -> int:
     """Print ``{"include":[...]}`` for the selected unpublished cells, or the supported versions."""
     facts = load_matrix(options.matrix)
     expansion = expand(facts)

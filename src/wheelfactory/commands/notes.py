@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from wheelfactory.commands.options import Environ, add_option, add_shared, print_results
+from wheelfactory.commands.options import add_option, add_shared, print_results
 from wheelfactory.commands.targets import (
     REPOSITORY_PATTERN,
     add_readonly_target,
@@ -28,13 +28,13 @@ def add(parser: argparse.ArgumentParser) -> None:
     add_option(parser, "--repository OWNER/REPO", what)
 
 
-def execute(options: argparse.Namespace, environ: Environ) -> int:
+def execute(options: argparse.Namespace) -> int:
     """Print the release notes as Markdown."""
     repository = options.repository or parse_repository(options.target)
     if repository and not REPOSITORY_PATTERN.fullmatch(repository):
         raise InputError("not a repository", repository, "write OWNER/REPO, as in its GitHub address")
     before = read_manifest(options.since) if options.since else ()
-    after = read_published_rows(options.target, environ)
+    after = read_published_rows(options.target, options.environ)
     site = find_site_url(options.target, options.site)
     text = release_notes(before, after, matrix=load_matrix(options.matrix), site=site, repository=repository)
     print_results(*text.removesuffix("\n").split("\n"))

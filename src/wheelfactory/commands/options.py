@@ -107,13 +107,13 @@ def add_dest(parser: argparse.ArgumentParser, default: str, what: str) -> None:
     add_option(parser, "--dest DIR", what, Path(default))
 
 
-def prepare_cache(options: argparse.Namespace, environ: Environ) -> Path:
+def prepare_cache(options: argparse.Namespace) -> Path:
     """Return the cache directory, and make later downloads trust the system's certificates."""
     import truststore  # late, because most commands without a cache need no network
 
     # as pip does, because many networks use their own certificate authority
     truststore.inject_into_ssl()
-    return as_directory(options.cache or _default_cache(environ))
+    return as_directory(options.cache or _default_cache(options.environ))
 
 
 def _default_cache(environ: Environ) -> Path:
@@ -127,13 +127,13 @@ def _default_cache(environ: Environ) -> Path:
     return Path(home, ".cache/wheelfactory")
 
 
-def read_context(options: argparse.Namespace, environ: Environ) -> Context:
+def read_context(options: argparse.Namespace) -> Context:
     """Read the matrix of the options and this machine, and create the cache. Raises the errors of both."""
     # late, here and below: the matrix takes half of the start of a command
     from wheelfactory.matrix.facts import Context
     from wheelfactory.matrix.load import load_matrix
 
-    return Context(load_matrix(options.matrix), read_host(environ), environ, prepare_cache(options, environ))
+    return Context(load_matrix(options.matrix), read_host(options.environ), options.environ, prepare_cache(options))
 
 
 def as_directory(path: Path) -> Path:

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from wheelfactory.commands.options import (
-    Environ,
     add_option,
     add_shared,
     positive_int,
@@ -96,18 +95,18 @@ class _Plan:
     forecasts: Mapping[str, RunForecast]
 
 
-def execute(options: argparse.Namespace, environ: Environ) -> int:
+def execute(options: argparse.Namespace) -> int:
     """Print a table of the selected cells, then what their kernel sets, images and workflow take."""
     runners = Runners(count=options.machines, cores=options.cores, memory_gib=options.memory, disk_gb=options.disk)
     sharding = Sharding(runners, options.shards, options.shard_hours)
-    context = read_context(options, environ)
-    matrix, cache = context.matrix, context.cache
+    context = read_context(options)
+    matrix = context.matrix
     local_builds = {cell: local_build(context, cell) for cell in select_cells(expand(matrix), options.only)}
     sets = group_kernel_sets(matrix, local_builds)
-    cost_model = read_cost_model(options.measured_costs, ledger_path(cache))
+    cost_model = read_cost_model(options.measured_costs, ledger_path(context.cache))
     rows = None if options.json else _read_published(options.target, context)
     published = None if rows is None else available_cells(rows, matrix)
-    read_sources = source_reader(matrix.flash_attn, cache, environ)
+    read_sources = source_reader(context)
     with log_to_stderr():
         estimates = estimate_sets(sets, cost_model, sharding, read_sources)
     for_workflow = estimate_sets(sets, cost_model, WORKFLOW_SHARDING, read_sources)

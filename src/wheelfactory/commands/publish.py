@@ -10,7 +10,6 @@ from pathlib import Path
 
 from wheelfactory.commands.executor_options import add_gate_executor, has_platform_wheel, open_executor
 from wheelfactory.commands.options import (
-    Environ,
     add_option,
     add_shared,
     as_directory,
@@ -48,7 +47,7 @@ from wheelfactory.release.transaction import (
 from wheelfactory.release.transaction import publish as publish_wheels
 from wheelfactory.release.transaction import yank as yank_wheel
 from wheelfactory.site.notes import release_notes
-from wheelfactory.site.site import render_site
+from wheelfactory.site.site import Site
 from wheelfactory.verify.gates import parse_extended
 from wheelfactory.verify.gates import verify as run_gates
 
@@ -77,17 +76,17 @@ def add(parser: argparse.ArgumentParser) -> None:
     add_gate_executor(parser)
 
 
-def execute(options: argparse.Namespace, environ: Environ) -> int:
+def execute(options: argparse.Namespace) -> int:
     """Verify and publish wheels, yank one, or add evidence; then update the site of a release directory.
 
     Or store an attestation beside staged wheels.
     """
     target: str = options.target
-    context = read_context(options, environ)
+    context = read_context(options)
     site, repository = find_site_url(target, options.site), parse_repository(target)
     notes = partial(release_notes, matrix=context.matrix, site=site, repository=repository)
     dry_run_output = print_results if options.dry_run else None
-    publisher = open_publisher(target, environ, tag=options.tag, notes=notes, dry_run_output=dry_run_output)
+    publisher = open_publisher(target, options.environ, tag=options.tag, notes=notes, dry_run_output=dry_run_output)
     _require_one_action(options, publisher)
     if options.attestation:
         return _add_attestation(options, publisher)
@@ -98,7 +97,7 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
     with _lock(publisher, dry_run=options.dry_run):
         rows = _change(options, publisher, additions, context=context)
         if isinstance(publisher, DirectoryPublisher) and not options.stage:
-            publisher.write_site(render_site(context.matrix, rows, options.site))
+            publisher.write_site(Site(context.matrix, rows, options.site).render())
     if options.checksums and (sums := {row.filename: row.sha256 for row in rows if row.project in ATTESTED}):
         write_atomic(options.checksums, sha256sums(sums))
     total = f"{count_text(len(rows), 'file')} {'staged' if options.stage else 'published'}"

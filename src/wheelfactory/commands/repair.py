@@ -7,7 +7,6 @@ from pathlib import Path
 
 from wheelfactory.build.setup_py import choose_archs
 from wheelfactory.commands.options import (
-    Environ,
     add_dest,
     add_option,
     add_shared,
@@ -35,7 +34,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     add_shared(parser, "--matrix FILE")
 
 
-def execute(options: argparse.Namespace, environ: Environ) -> int:
+def execute(options: argparse.Namespace) -> int:
     """Finish a raw wheel and print the path of the result."""
     facts = load_matrix(options.matrix)
     cell = require_cell(expand(facts), options.cell)
@@ -52,5 +51,5 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
         offload_archs=choose_archs(facts, cell, options.archs, ()),
         toolchain=parse_model(Toolchain, toolchain_path.read_bytes(), error) if has_toolchain else Toolchain(),
     )
-    print_results(str(finish_raw_wheel(options.wheel, record, as_directory(options.dest), environ)))
+    print_results(str(finish_raw_wheel(options.wheel, record, as_directory(options.dest), options.environ)))
     return DONE

@@ -17,7 +17,6 @@ from wheelfactory.commands.executor_options import (
     use_store,
 )
 from wheelfactory.commands.options import (
-    Environ,
     add_dest,
     add_shared,
     as_directory,
@@ -50,14 +49,14 @@ def add(parser: argparse.ArgumentParser) -> None:
     add_dest(parser, "wheelhouse", "publish into this release directory")
 
 
-def execute(options: argparse.Namespace, environ: Environ) -> int:
+def execute(options: argparse.Namespace) -> int:
     """Build, verify and publish the selected cells into a directory with an index; print install commands."""
     started = time.time()  # first: --budget includes reading the matrix and preparing images
     extended = tuple(parse_extended(options.extended))
-    context = read_context(options, environ)
+    context = read_context(options)
     matrix, cache = context.matrix, context.cache
     cells = select_cells(expand(matrix), options.only)
-    scope = read_scope(options, environ, started)
+    scope = read_scope(options, started)
     publisher, compiled = DirectoryPublisher(as_directory(options.dest)), has_compiled_cell(cells)
     with (
         lock_folder(publisher.folder),

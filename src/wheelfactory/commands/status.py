@@ -7,7 +7,6 @@ import json
 from collections.abc import Iterable, Mapping
 
 from wheelfactory.commands.options import (
-    Environ,
     add_option,
     add_shared,
     print_messages,
@@ -157,10 +156,10 @@ def add(parser: argparse.ArgumentParser) -> None:
     add_option(form, "--markdown", "print Markdown tables, for a page or a job summary")
 
 
-def execute(options: argparse.Namespace, environ: Environ) -> int:
+def execute(options: argparse.Namespace) -> int:
     """Print which selected cells are published; exit code 1 unless all are."""
-    target, context = options.target or DEFAULT_DIRECTORY, read_context(options, environ)
-    matrix, rows = context.matrix, read_published_rows(target, environ)
+    target, context = options.target or DEFAULT_DIRECTORY, read_context(options)
+    matrix, rows = context.matrix, read_published_rows(target, options.environ)
     coverage = compute_coverage(expand(matrix), current_rows(rows, matrix), options.only)
     if options.json:
         print_results(json.dumps(coverage_json(coverage, target)))
@@ -180,7 +179,7 @@ def _table(coverage: Coverage, rows: Iterable[WheelRow], context: Context) -> Te
     """The overview of the selected cells; hours only for releases whose kernel sources are in the cache."""
     cells = [covered.cell for covered in coverage.cells]
     sets = group_kernel_sets(context.matrix, cells)
-    read_sources = source_reader(context.matrix.flash_attn, context.cache, context.environ, download=False)
+    read_sources = source_reader(context, download=False)
     estimates = estimate_sets(sets, read_cost_model(None, ledger_path(context.cache)), WORKFLOW_SHARDING, read_sources)
     local_builds = {cell: local_build(context, cell) for cell in cells}
     return overview_table(local_builds, available_cells(rows, context.matrix), tuple(zip(sets, estimates, strict=True)))

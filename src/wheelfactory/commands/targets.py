@@ -177,8 +177,8 @@ def open_site(text: str, environ: Environ) -> PublishedSite:
 
     repository = parse_repository(text)
     if repository is None:
-        return read_site(text)
-    return PublishedSite(text, read_published_rows(text, environ), repository=repository)
+        return read_site(text, environ)
+    return PublishedSite(text, read_published_rows(text, environ), repository=repository, environ=environ)
 
 
 def find_site_url(target: str, site: str) -> str | None:

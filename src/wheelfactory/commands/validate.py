@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from wheelfactory.commands.options import Environ, add_option, add_shared, print_results, print_text, read_context
+from wheelfactory.commands.options import add_option, add_shared, print_results, print_text, read_context
 from wheelfactory.core.errors import DONE, VERIFICATION_FAILED, InputError
 from wheelfactory.core.progress import log_to_stderr
 from wheelfactory.emulator.families import family_of
@@ -38,12 +38,12 @@ def _emulated_arch(text: str) -> str:
         raise InputError("no emulator of this arch", text, f"name one such as {DEFAULT_ARCH} or gfx1100") from None
 
 
-def execute(options: argparse.Namespace, environ: Environ) -> int:
+def execute(options: argparse.Namespace) -> int:
     """Print each computation with its error; exit code 3 if any is wrong."""
     path = None if options.target == INSTALLED else Path(options.target)
     gpu = {"non_amd_gpu": options.non_amd_gpu, "emulated_arch": options.emulate}
     with log_to_stderr():
-        found = validate(path, options.python, **gpu, context=read_context(options, environ))
+        found = validate(path, options.python, **gpu, context=read_context(options))
     if options.json:
         print_results(*found.model_dump_json(indent=2).split("\n"))
     else:

@@ -18,7 +18,6 @@ from wheelfactory.commands.executor_options import (
     use_store,
 )
 from wheelfactory.commands.options import (
-    Environ,
     add_option,
     add_shared,
     prepare_cache,
@@ -33,7 +32,7 @@ from wheelfactory.core.cell import PRODUCTS, Cell
 from wheelfactory.core.errors import DONE, VERIFICATION_FAILED, InputError
 from wheelfactory.core.files import scratch_dir
 from wheelfactory.core.progress import Steps, log_to_stderr
-from wheelfactory.core.query import find_packages
+from wheelfactory.core.query import Interpreter
 from wheelfactory.gpu.torch_python import find_user_python
 from wheelfactory.kernels.setup_env import CompileScope
 from wheelfactory.matrix.expand import expand
@@ -71,11 +70,11 @@ def add(parser: argparse.ArgumentParser) -> None:
     add_shared(parser, "--matrix FILE", "--cache DIR")
 
 
-def execute(options: argparse.Namespace, environ: Environ) -> int:
+def execute(options: argparse.Namespace) -> int:
     """Print the gate results, or with --from the checks, of each wheel; exit code 3 if any wheel is refused."""
     if options.site:
-        return _compare_with_site(options, environ)
-    context = read_context(options, environ)
+        return _compare_with_site(options)
+    context = read_context(options)
     cell = Cell.parse(options.cell) if options.cell else None
     extended = tuple(parse_extended(options.extended))
     any_refused = any_ran = False
@@ -119,33 +118,33 @@ def _rebuild(
             yield check_rebuild(path, cell, executor, report_progress, context=context, scope=scope)
 
 
-def _compare_with_site(options: argparse.Namespace, environ: Environ) -> int:
+def _compare_with_site(options: argparse.Namespace) -> int:
     """Check wheels and installed projects against what a site published."""
     if options.cell or options.quick or options.extended or options.rebuild or options.kernels:
         hint = "omit --cell, --quick, --extended, --rebuild and --kernels"
         raise InputError("--from runs no gates", options.site, hint)
-    cache = prepare_cache(options, environ)
-    site, any_refused = open_site(options.site, environ), False
+    cache = prepare_cache(options)
+    site, any_refused = open_site(options.site, options.environ), False
     for given in options.wheels:
         with scratch_dir(cache) as scratch:
-            name, results = _compare(given, site, scratch, environ)
+            name, results = _compare(given, site, scratch)
         any_refused = any_refused or is_refused(results)
         _print_results(name, results, describe_checks(results), as_json=options.json)
     return VERIFICATION_FAILED if any_refused else DONE
 
 
-def _compare(given: Path, site: PublishedSite, scratch: Path, environ: Environ) -> tuple[str, tuple[GateResult, ...]]:
+def _compare(given: Path, site: PublishedSite, scratch: Path) -> tuple[str, tuple[GateResult, ...]]:
     """Check a wheel file, or the project of this name that the user's Python has installed."""
     if given.suffix == ".whl":
-        return given.name, check_wheel(given, site, environ)
+        return given.name, check_wheel(given, site)
     hint = "name a wheel file, or a project that is installed"
     if len(given.parts) != 1:
         raise InputError("neither a wheel nor an installed project", str(given), hint)
-    python = find_user_python(environ)
-    installed = next(find_packages([python], environ).distributions(given.name), None)
+    python = find_user_python(site.environ)
+    installed = next(Interpreter([python], site.environ).find_packages().distributions(given.name), None)
     if installed is None:
         raise InputError("neither a wheel nor an installed project", f"{given.name} in {python}", hint)
-    return check_installed(installed, site, scratch, environ)
+    return check_installed(installed, site, scratch)
 
 
 def _print_results(name: str, results: tuple[GateResult, ...], verdict: str, *, as_json: bool) -> None:

@@ -133,19 +133,29 @@ class Packages:
         return iter(distributions(name=name, path=list(self.search_path)))
 
 
-def find_packages(
-    python: Sequence[str], environ: Mapping[str, str], seconds: float = 60, modules: Sequence[str] = ()
-) -> Packages:
-    """Query an interpreter, given as a command, for its search path and the files of `modules`, without importing any.
+@dataclass(frozen=True)
+class Interpreter:
+    """A Python to query: its command, its environment, and the most seconds that one answer may take."""
 
-    Raises `InputError` if the interpreter does not run.
-    """
-    result = query_program([*python, "-c", _QUERY, *modules], environ, seconds)
-    if "path" not in result.answers:
-        which = f"{python[0]} ({result.last_line or 'no output'})"
-        raise InputError("cannot examine this Python", which, "name a Python 3.8 or newer with --python")
-    importlib.invalidate_caches()  # a caller may install a package and query again
-    return Packages(tuple(result.answers["path"]), result.answers["origins"])
+    command: Sequence[str]
+    environ: Mapping[str, str]
+    seconds: float = 60
+
+    def query(self, *arguments: str) -> QueryResult:
+        """Run it with these arguments, as `query_program` does."""
+        return query_program([*self.command, *arguments], self.environ, self.seconds)
+
+    def find_packages(self, *modules: str) -> Packages:
+        """Query its search path and the files of `modules`, without importing any.
+
+        Raises `InputError` if it does not run.
+        """
+        result = self.query("-c", _QUERY, *modules)
+        if "path" not in result.answers:
+            which = f"{self.command[0]} ({result.last_line or 'no output'})"
+            raise InputError("cannot examine this Python", which, "name a Python 3.8 or newer with --python")
+        importlib.invalidate_caches()  # a caller may install a package and query again
+        return Packages(tuple(result.answers["path"]), result.answers["origins"])
 
 
 DOWNLOAD_TIMEOUT_S = 300.0

@@ -18,7 +18,7 @@ from typing import Any
 from wheelfactory.core.cell import AITER_NAME
 from wheelfactory.core.errors import InputError
 from wheelfactory.core.gpus import KFD_NODES, file_numbers, read_driver_gpus, read_text, rocm_folders, rocm_version
-from wheelfactory.core.query import query_program
+from wheelfactory.core.query import Interpreter, query_program
 from wheelfactory.doctor.aiter_checks import FORMER_NAME
 from wheelfactory.doctor.installed_flash_attn import find_foreign, read_flash_attn
 from wheelfactory.doctor.machine import Device, InstalledTorch, Machine, Python, Requirement
@@ -42,31 +42,25 @@ _TELLING = (
 _PINNING = ("vllm", "sglang", "xformers", "torchvision", "torchaudio")
 
 
-def detect_machine(
-    executable: str,
-    environ: Mapping[str, str],
-    probe: str,
-    tritons: Sequence[str],
-    root: Path = Path("/"),
-    seconds: float = IMPORT_TIMEOUT_S,
-) -> Machine:
-    """Examine the Python `executable` and the machine whose file system is at `root`.
+def detect_machine(interpreter: Interpreter, probe: str, tritons: Sequence[str], root: Path = Path("/")) -> Machine:
+    """Examine an interpreter and the machine whose file system is at `root`.
 
     `probe`: source of the program that queries Python and torch (`scripts/probe_toolchain.py`). `tritons`: names of the
-    distributions of Triton for ROCm. `seconds`: limit for each import. Raises InputError if the Python cannot run.
+    distributions of Triton for ROCm. Raises InputError if the Python cannot run.
     """
     packages = ("triton", *tritons, "einops", AITER_NAME, FORMER_NAME, "rocm-sdk-core", "rocm", "flash-attn-4")
-    python, answers = read_python(executable, probe, (*packages, *_PINNING), environ, seconds)
+    environ = interpreter.environ
+    python, answers = read_python(interpreter, probe, (*packages, *_PINNING))
     found, unmet = answers["packages"], tuple(Requirement(*one) for one in answers["unmet"])
     torch = answers["torch"] if answers["torch"] is not None or not answers["torch_found"] else ""
     rocm, rocm_path = find_rocm(root, environ)
     gpus, names = read_gpus(root, rocm_path, environ)
     user, groups = read_user()
-    flash_attn = read_flash_attn(executable, probe, environ, seconds)
-    foreign = find_foreign(executable, environ, seconds) if flash_attn is None else ("", "")
+    flash_attn = read_flash_attn(interpreter, probe)
+    foreign = find_foreign(interpreter) if flash_attn is None else ("", "")
     return Machine(
         python,
-        torch=None if torch is None else replace(read_torch(executable, torch, probe, environ, seconds), unmet=unmet),
+        torch=None if torch is None else replace(read_torch(interpreter, torch, probe), unmet=unmet),
         flash_attn=flash_attn,
         packages=found,
         torch_pins=answers["pins"],
@@ -84,19 +78,18 @@ def detect_machine(
     )
 
 
-def read_python(
-    executable: str, probe: str, packages: Sequence[str], environ: Mapping[str, str], seconds: float
-) -> tuple[Python, Mapping[str, Any]]:
+def read_python(interpreter: Interpreter, probe: str, packages: Sequence[str]) -> tuple[Python, Mapping[str, Any]]:
     """Return an interpreter's facts, and its answers about torch and those `packages` that it has.
 
     Raises InputError if the interpreter cannot run.
     """
-    answer = query_program([executable, "-c", probe, "python", *packages], environ, seconds)
+    answer = interpreter.query("-c", probe, "python", *packages)
     answers = answer.answers
     if answer.error or not answers:
-        which = f"{executable} ({answer.last_line or 'no output'})"
+        which = f"{interpreter.command[0]} ({answer.last_line or 'no output'})"
         raise InputError("cannot examine this Python", which, "choose another one with --python (3.8 or newer)")
     fields = ("executable", "version", "tag", "system", "machine", "glibc", "pip", "externally_managed")
+    environ = interpreter.environ
     has_uv = shutil.which("uv", path=environ.get("PATH")) is not None
     python = Python(**{name: answers[name] for name in fields}, has_uv=has_uv, pip_extra=find_extra_index(environ))
     return python, answers
@@ -110,12 +103,12 @@ def find_extra_index(environ: Mapping[str, str]) -> str:
     return next((str(path) for path in files if re.search(r"^\s*extra-index-url", read_text(path), re.MULTILINE)), "")
 
 
-def read_torch(executable: str, version: str, probe: str, environ: Mapping[str, str], seconds: float) -> InstalledTorch:
+def read_torch(interpreter: Interpreter, version: str, probe: str) -> InstalledTorch:
     """Query an interpreter's torch with the program `probe`; `version` is the one in torch's metadata.
 
     The import or the GPU query can crash or hang. Everything that the program printed before that is used.
     """
-    answer = query_program([executable, "-c", probe, "gpus"], environ, seconds)
+    answer = interpreter.query("-c", probe, "gpus")
     answers = answer.answers
     if "torch" not in answers:
         return InstalledTorch(version, error=answer.last_line or "the process ended without output")

@@ -89,7 +89,10 @@ def find_fit(
     flash_attn: str | None = None,
 ) -> Fit:
     """Match the flash-attn wheels, limited to `backend` and the release `flash_attn` if given."""
-    judged = [_judge(wheel, machine, facts) for wheel in _candidates(wheels, backend, flash_attn)]
+    judged = [
+        JudgedWheel(one, tuple(torch_reasons(one, machine, facts)), tuple(other_reasons(one, machine, facts)))
+        for one in _candidates(wheels, backend, flash_attn)
+    ]
     fitting = sorted((one.wheel for one in judged if not one.reasons), key=partial(_preference, machine, facts))
     # the sort is stable: the best stays first among equals
     misses = sorted((one for one in judged if one.reasons), key=lambda one: len(one.reasons))
@@ -107,10 +110,6 @@ def find_fit(
     if others:
         return replace(fit, unfiltered=others[0])
     return replace(fit, fallbacks=find_fallbacks(wheels, machine, facts))
-
-
-def _judge(wheel: PublishedWheel, machine: Machine, facts: DoctorFacts) -> JudgedWheel:
-    return JudgedWheel(wheel, tuple(torch_reasons(wheel, machine, facts)), tuple(other_reasons(wheel, machine, facts)))
 
 
 def _candidates(

@@ -19,7 +19,7 @@ from wheelfactory.core.cell import FLASH_ATTN_FALLBACK, FLASH_ATTN_NAME, local_v
 from wheelfactory.core.errors import InputError
 from wheelfactory.core.gpus import without_features
 from wheelfactory.core.label import Label, rocm_of_torch
-from wheelfactory.core.query import Packages, find_packages, query_program
+from wheelfactory.core.query import Interpreter, Packages
 from wheelfactory.core.strict import parse_json
 from wheelfactory.doctor.facts import DoctorFacts
 from wheelfactory.doctor.machine import InstalledFlashAttn, find_major_minor
@@ -32,28 +32,26 @@ _ARCH_OF_ENTRY = re.compile(rb"amdgcn-amd-amdhsa-[a-z]*-(gfx[0-9a-z-]+|amdgcnspi
 _MOST_ENTRIES_OF_BUNDLE = 256
 
 
-def read_flash_attn(
-    python: str, probe: str, environ: Mapping[str, str], seconds: float = 60
-) -> InstalledFlashAttn | None:
-    """Return the flash-attn of the interpreter `python` and its import error; None if missing or unreadable.
+def read_flash_attn(python: Interpreter, probe: str) -> InstalledFlashAttn | None:
+    """Return the flash-attn of an interpreter and its import error; None if missing or unreadable.
 
-    The program `probe` imports it. A crash, or an import of more than `seconds`, counts as an import error.
+    The program `probe` imports it. A crash, or an import that takes too long, counts as an import error.
     """
     with suppress(InputError, OSError, ValueError, KeyError):  # the last three: unreadable metadata
-        if found := _of_metadata(find_packages([python], environ, seconds, ["flash_attn"])):
+        if found := _of_metadata(python.find_packages("flash_attn")):
             archs, has_code = read_extension_code(Path(found.extension)) if found.extension else ((), None)
-            error = find_import_error(python, probe, environ, seconds, has_extension=found.extension is not None)
+            error = find_import_error(python, probe, has_extension=found.extension is not None)
             return replace(found, extension_archs=archs, has_device_code=has_code, error=error)
     return None
 
 
-def find_foreign(python: str, environ: Mapping[str, str], seconds: float = 60) -> tuple[str, str]:
+def find_foreign(python: Interpreter) -> tuple[str, str]:
     """Find a module flash_attn where no flash-attn is installed; return its directory and the owning distribution.
 
     Both are empty without such a module; the second also for a folder that no distribution owns.
     """
     with suppress(InputError, OSError, ValueError, KeyError):
-        packages = find_packages([python], environ, seconds, ["flash_attn"])
+        packages = python.find_packages("flash_attn")
         if origin := packages.origins["flash_attn"]:  # flash-attn-4 has none: only flash_attn.cute
             file = Path(origin).resolve()
             every = distributions(path=list(packages.search_path))
@@ -116,15 +114,12 @@ def _is_there(name: str, packages: Packages) -> bool:
     return any(packages.distributions(name)) or PathFinder.find_spec(module, list(packages.search_path)) is not None
 
 
-def find_import_error(
-    python: str, probe: str, environ: Mapping[str, str], seconds: float = 60, *, has_extension: bool = False
-) -> str:
-    """Return the error of importing flash-attn with the interpreter `python`, in one line; empty if it imports.
+def find_import_error(python: Interpreter, probe: str, *, has_extension: bool = False) -> str:
+    """Return the error of importing flash-attn with an interpreter, in one line; empty if it imports.
 
     With `has_extension`, an import that uses other kernels than those of its extension is an error.
     """
-    arguments = ["extension"] if has_extension else []
-    answer = query_program([python, "-c", probe, "import", *arguments], environ, seconds)
+    answer = python.query("-c", probe, "import", *(["extension"] if has_extension else []))
     if "error" in answer.answers:
         # printed after the import, so a crash at exit does not count
         return str(answer.answers["error"])[:2000]

@@ -17,6 +17,7 @@ from typing import NoReturn
 from wheelfactory.core.cell import Backend
 from wheelfactory.core.errors import DONE, FAILED, FactoryError, InputError, as_factory_error
 from wheelfactory.core.published import MANIFEST_NAME, InstallCommand
+from wheelfactory.core.query import Interpreter
 from wheelfactory.core.wrap import as_printable, write_lines, write_message
 from wheelfactory.doctor.detect import IMPORT_TIMEOUT_S, detect_machine
 from wheelfactory.doctor.diagnose import diagnose_machine
@@ -66,7 +67,6 @@ def diagnose_and_report(
     facts: DoctorFacts,
     probe: str,
     site: str,
-    environ: Mapping[str, str],
     *,
     show: Callable[[str], None],
     tell: Callable[[str], None],
@@ -81,7 +81,8 @@ def diagnose_and_report(
     if options.install and not site:
         raise InputError("no site to install from", "--install", "pass the address of a site, or a release directory")
     tell(f"examining {python}: importing torch may take a minute")
-    machine = detect_machine(python, environ, probe, facts.rocm_triton_packages, root)
+    interpreter = Interpreter([python], options.environ, IMPORT_TIMEOUT_S)
+    machine = detect_machine(interpreter, probe, facts.rocm_triton_packages, root)
     error = None
     try:
         report = _report_on_site(options, machine, facts, site) if site else None
@@ -93,7 +94,7 @@ def diagnose_and_report(
         show(line)
     if error:
         raise error
-    return install_best(report, facts, probe, environ, show) if options.install else report.exit_code
+    return install_best(report, facts, probe, options.environ, show) if options.install else report.exit_code
 
 
 def _report_on_site(options: argparse.Namespace, machine: Machine, facts: DoctorFacts, site: str) -> DoctorReport:
@@ -141,12 +142,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     own = globals().get("__file__")  # unset if the file is piped to Python
     add_options(parser, ("python3", sys.argv[0] if own else "doctor.py"))
     try:
-        options = parser.parse_args(arguments)
+        options = parser.parse_args(arguments, argparse.Namespace(environ=os.environ))
         folder = Path(own).resolve().parent if own else None  # with a manifest: a release, or a copy of a site
         site = options.site or SITE or (str(folder) if folder and (folder / MANIFEST_NAME).is_file() else "")
         python, facts = options.python or sys.executable, DoctorFacts.parse(FACTS)
         show, tell = (lambda line: write_lines(sys.stdout, [line])), partial(write_message, sys.stderr)
-        code = diagnose_and_report(options, python, facts, PROBE, site, os.environ, show=show, tell=tell)
+        code = diagnose_and_report(options, python, facts, PROBE, site, show=show, tell=tell)
         sys.stdout.flush()
     except BrokenPipeError:
         # otherwise Python prints an error when it flushes at exit
@@ -189,7 +190,7 @@ def install_best(
         return FAILED
     if code := subprocess.call(command, env=dict(environ)):
         raise FactoryError("the installation failed", f"{command[0]} exited with code {code}", "read its output above")
-    installed = read_flash_attn(report.machine.python.executable, probe, environ, IMPORT_TIMEOUT_S)
+    installed = read_flash_attn(Interpreter([report.machine.python.executable], environ, IMPORT_TIMEOUT_S), probe)
     if installed is None:
         raise FactoryError("the installation failed", "flash-attn is still missing", "read the output above")
     if not installed.error:

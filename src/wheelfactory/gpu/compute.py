@@ -162,7 +162,8 @@ def _on_emulator(installed: InstalledPackage, place: ValidationContext, check: V
     variables = linker_environ(place.scratch, place.context.cache) if needs_linker(triton) else {}
     arguments = (arch, "first", "--order", "reversed", *(limit.argument for limit in limits))
     answer = _ask(place, EmulationReport, EXECUTE, *arguments, **variables)
-    return _executed(software, check, answer, limits, _refused(installed), arch)
+    checks = (check, _emulation_check(answer, arch))
+    return _computed(software, checks, answer, limits, _refused(installed), device_phrase(arch))
 
 
 def _with_stand_in(
@@ -181,26 +182,15 @@ def _with_stand_in(
     logger.info(message, subject.triton, arch, predict_minutes(subject, 1))
     software = Software(python=PYTHON, torch=stand_in_torch_version(), triton=subject.triton)
     answer = emulate(subject, {arch: "first"})[arch]
-    limits, refused = find_cell_limits(subject, arch), refused_options(cell)
-    return _executed(software, check, answer, limits, refused, arch, stand_in=True)
+    checks, limits = (check, _emulation_check(answer, arch)), find_cell_limits(subject, arch)
+    return _computed(software, checks, answer, limits, refused_options(cell), device_phrase(arch), stand_in=True)
 
 
-def _executed(
-    software: Software,
-    check: ValidationCheck,
-    answer: EmulationReport | str,
-    limits: Sequence[KnownLimit],
-    refused: Collection[str] | None,
-    arch: str,
-    *,
-    stand_in: bool = False,
-) -> ComputeResult:
-    """The result, with a check of each kernel that tells its registers, memory and spills."""
+def _emulation_check(answer: EmulationReport | str, arch: str) -> ValidationCheck:
+    """A check of each executed kernel, with its registers, memory and spills."""
     kernels = () if isinstance(answer, str) else answer.kernels
     lines = "; ".join(kernel.describe() for kernel in kernels)
-    executed = made_check("emulation", bool(kernels), f"executed {device_phrase(arch)}: {lines or 'no kernel'}")
-    phrase = device_phrase(arch)
-    return _computed(software, (check, executed), answer, limits, refused, phrase, stand_in=stand_in)
+    return made_check("emulation", bool(kernels), f"executed {device_phrase(arch)}: {lines or 'no kernel'}")
 
 
 def _ask(

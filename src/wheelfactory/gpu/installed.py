@@ -17,7 +17,7 @@ from wheelfactory.core.cell import AITER_NAME, FALLBACK_NAME, Backend, local_ver
 from wheelfactory.core.errors import BuildError, InputError
 from wheelfactory.core.label import Label
 from wheelfactory.core.models import FrozenModel
-from wheelfactory.core.query import find_packages
+from wheelfactory.core.query import Interpreter
 from wheelfactory.core.strict import SHA256
 from wheelfactory.gpu.validation_report import ValidatedPackage
 from wheelfactory.verify.proofs import ProgramReport
@@ -115,7 +115,7 @@ def read_installed(python: Path, environ: Mapping[str, str]) -> InstalledPackage
     """
     hint = "repair that Python, or name another with --python"
     try:
-        packages = find_packages([str(python), "-I", "-B"], environ, modules=["numpy"])
+        packages = Interpreter([str(python), "-I", "-B"], environ).find_packages("numpy")
         found = ((name, next(packages.distributions(name), None)) for name in PROJECTS)
         installed = next(((name, _read(one)) for name, one in found if one), None)
     except InputError as error:

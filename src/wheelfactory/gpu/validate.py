@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import datetime, timezone
 from pathlib import Path
@@ -34,11 +34,9 @@ def validate(
     wheel = Wheel.open(path) if path else None
     if wheel and wheel.name not in PROJECTS:
         raise InputError("cannot validate this wheel", wheel.path.name, f"name a wheel of {' or '.join(PROJECTS)}")
-    environ, cache = context.environ, context.cache
-    python, stand_in = _choose_python(wheel, requested_python, environ, cache)
-    kernels = _build_required_products(wheel, context)
-    with scratch_dir(cache) as scratch, _open_interpreter(wheel, kernels, python, environ, cache) as interpreter:
-        installed = read_installed(interpreter, device_environ(environ))
+    python, stand_in = _choose_python(wheel, requested_python, context)
+    with scratch_dir(context.cache) as scratch, _open_interpreter(wheel, python, context) as interpreter:
+        installed = read_installed(interpreter, device_environ(context.environ))
         validation_context = ValidationContext(context, interpreter, python, scratch, wheel, non_amd_gpu, emulated_arch)
         computed = compute_cases(installed, validation_context)
     python_to_match = None if stand_in or computed.used_stand_in_torch else python
@@ -75,42 +73,39 @@ def _report(
     )
 
 
-def _choose_python(
-    wheel: Wheel | None, requested_python: str | None, environ: Mapping[str, str], cache: Path
-) -> tuple[TorchPython, bool]:
+def _choose_python(wheel: Wheel | None, requested_python: str | None, context: Context) -> tuple[TorchPython, bool]:
     """Return the Python to run in, and whether its torch is only a stand-in for ROCm's."""
     try:
-        return find_torch_python(requested_python, environ), False
+        return find_torch_python(requested_python, context.environ), False
     except InputError:
         if requested_python or not wheel:
             raise
-        own = make_build_environment(cache)
-        return find_torch_python(str(own.python), clean_environ(environ)), True
+        own = make_build_environment(context.cache)
+        return find_torch_python(str(own.python), clean_environ(context.environ)), True
 
 
-def _build_required_products(wheel: Wheel | None, context: Context) -> tuple[Path, ...]:
+def _build_required_products(wheel: Wheel, context: Context) -> tuple[Path, ...]:
     """Build the products that `wheel` requires. Raises `SourceError` or `BuildError` if one cannot be built."""
-    local = wheel.version.local if wheel else None
+    local = wheel.version.local
     with suppress(InputError):  # the label of another builder requires none
         return make_products(Label.parse(local).requires, context) if local else ()
     return ()
 
 
 @contextmanager
-def _open_interpreter(
-    wheel: Wheel | None, kernels: Sequence[Path], python: TorchPython, environ: Mapping[str, str], cache: Path
-) -> Iterator[Path]:
+def _open_interpreter(wheel: Wheel | None, python: TorchPython, context: Context) -> Iterator[Path]:
     """Yield the Python that has the package.
 
-    Either that of `python`, or one of a temporary environment layered on it, with the wheel and its `kernels`.
+    Either that of `python`, or one of a temporary environment layered on it, with the wheel and what it requires.
     """
     if wheel is None:
         yield python.python
         return
-    base = find_base(python.python, python.software.python, environ)
+    products = _build_required_products(wheel, context)
+    base = find_base(python.python, python.software.python, context.environ)
     with ExitStack() as stack:
         try:
-            environment = stack.enter_context(open_wheel_environment(cache, base, wheel.path, *kernels))
+            environment = stack.enter_context(open_wheel_environment(context.cache, base, wheel.path, *products))
         except BuildError as error:
             reason = error.which.splitlines()[-1]
             system = f", on a system with glibc {wheel.glibc} or newer" if wheel.glibc else ""

@@ -57,10 +57,9 @@ def compile_kernels(
     recipe, source = choose_recipe(executor, kernel_set.cells, context=context)
     build_host = executor.prepare_host(recipe.cell, report_progress)
     with scratch_dir(cache) as scratch:
-        setup = SetupRun(recipe, source, build_host, scratch)
-        scope = replace(scope, targets=kernel_set.targets)
         log = log_path(cache, kernel_set.id + (shard_suffix(shard_name) if shard_name else ""))
-        result, time_error = _compile(setup, kernel_set.id, scope, log, report_progress, context)
+        setup = SetupRun(recipe, source, build_host, scratch, log, report_progress)
+        result, time_error = _compile(setup, kernel_set, scope, context)
     store = Store.open(kernels, result.keys[0])
     log_ignored_archives(unpacked, store.key)
     return _pack_result(store, kernel_set.id, folder, shard_name, result.sources, time_error)
@@ -85,7 +84,7 @@ def choose_recipe(executor: Executor, cells: Sequence[Cell], *, context: Context
 
 
 def _compile(
-    setup: SetupRun, set_id: str, scope: CompileScope, log: Path, report_progress: ProgressCallback, context: Context
+    setup: SetupRun, kernel_set: KernelSet, scope: CompileScope, context: Context
 ) -> tuple[CompileResult, RunAgainError | None]:
     """Run setup.py up to the link, where our ninja fails on purpose.
 
@@ -93,7 +92,7 @@ def _compile(
     `compile_kernels`.
     """
     try:
-        raw, result = run_compile(setup, (set_id,), scope, log, report_progress, context)
+        raw, result = run_compile(setup, (kernel_set.id,), replace(scope, targets=kernel_set.targets), context)
     except RunAgainError as error:
         result = read_interrupted_result(setup)
         if result is None:
@@ -101,7 +100,7 @@ def _compile(
         return result, error
     if raw or result is None:
         hint = "this flash-attn release generates none for these settings"
-        raise BuildError("setup.py compiled no kernels", log.stem, hint)
+        raise BuildError("setup.py compiled no kernels", setup.log.stem, hint)
     return result, None
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -17,7 +17,7 @@ from wheelfactory.kernels.compiler.costs import Ledger, Shard
 from wheelfactory.kernels.estimate import CostModel, Estimate, ResourceLimit, Runners, Sharding, estimate_set
 from wheelfactory.kernels.kernel_set import KernelSet
 from wheelfactory.kernels.source_list import SourceList, find_cached_list, list_sources
-from wheelfactory.matrix.facts import FlashAttn
+from wheelfactory.matrix.facts import Context
 
 _HOUR = 3600
 
@@ -40,20 +40,19 @@ def read_cost_model(given: Path | None, own: Path) -> CostModel:
     return CostModel(ledger, ledger)
 
 
-def source_reader(
-    releases: Mapping[str, FlashAttn], cache: Path, environ: Mapping[str, str], *, download: bool = True
-) -> ReadSources:
+def source_reader(context: Context, *, download: bool = True) -> ReadSources:
     """Make a function that lists the kernel sources of each release once.
 
-    A list that is not in `cache` takes a download and some 10 s; without `download`, that list is unavailable instead.
+    A list that is not in the cache takes a download and some 10 s; without `download`, it is unavailable instead.
     """
 
     @functools.cache
     def read(version: str) -> SourceList | str:
-        if not download and find_cached_list(releases[version], cache) is None:
+        release = context.matrix.flash_attn[version]
+        if not download and find_cached_list(release, context.cache) is None:
             return f"the sources of flash-attn {version} are not in the cache"
         try:
-            return list_sources(version, releases[version], cache, clean_environ(environ))
+            return list_sources(version, release, context.cache, clean_environ(context.environ))
         except SourceError as error:
             # drop the traceback, whose last line repeats the error
             return "; ".join(line for line in str(error).splitlines() if not re.match(r"$|\s|Traceback ", line))

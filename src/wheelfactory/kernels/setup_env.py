@@ -157,14 +157,7 @@ def _unpack_archives(kernels: Path, set_ids: Sequence[str], folder: Path) -> Ite
         yield dict(unpack_archive(archive, kernels).set_key.parts)
 
 
-def run_compile(
-    setup: SetupRun,
-    set_ids: Sequence[str],
-    scope: CompileScope,
-    log: Path,
-    report_progress: ProgressCallback,
-    context: Context,
-) -> CompileOutcome:
+def run_compile(setup: SetupRun, set_ids: Sequence[str], scope: CompileScope, context: Context) -> CompileOutcome:
     """Run setup.py, which compiles what `scope` says, and links the sets with these ids.
 
     Raises `InputError` for a wrong digest in the matrix, and the errors of `setup_env`, `run_setup`, `read_outcome` and
@@ -174,37 +167,36 @@ def run_compile(
     release, archs = context.matrix.flash_attn[cell.flash_attn], setup.recipe.archs
     planned = list_planned_sources(cell.flash_attn, release, cache, context.environ, archs)
     prepare = partial(setup_env, set_ids=set_ids, scope=scope, context=context, planned=planned)
-    run = partial(_run_setup, kernels=store_folder(cache), report_progress=report_progress)
+    run = partial(_run_setup, kernels=store_folder(cache))
     compiled_first: AbstractContextManager[None] = nullcontext()
-    if scope.cluster and (survey := _survey_compiles(setup, log, prepare, run)):
-        compiled_first = scope.cluster.fill_store(survey, cache, report_progress, deadline=scope.deadline)
+    if scope.cluster and (survey := _survey_compiles(setup, prepare, run)):
+        compiled_first = scope.cluster.fill_store(survey, cache, setup.report_progress, deadline=scope.deadline)
     with compiled_first:
-        return run(setup, prepare(setup), log)
+        return run(setup, prepare(setup))
 
 
 def _survey_compiles(
-    setup: SetupRun, log: Path, prepare: Callable[..., SetupExtras], run: Callable[..., CompileOutcome]
+    setup: SetupRun, prepare: Callable[..., SetupExtras], run: Callable[..., CompileOutcome]
 ) -> Survey | None:
     """List the compiles of a build; None if the release compiles no kernels."""
     folder = setup.scratch / "survey"
     folder.mkdir()
-    listing, survey_file = replace(setup, scratch=folder), folder / "survey.json"
-    raw, _ = run(listing, prepare(listing, survey=survey_file), log.with_name(f"{log.stem}-survey.log"))
+    survey_file, log = folder / "survey.json", setup.log.with_name(f"{setup.log.stem}-survey.log")
+    listing = replace(setup, scratch=folder, log=log)
+    raw, _ = run(listing, prepare(listing, survey=survey_file))
     return None if raw else Survey.read(survey_file)
 
 
-def _run_setup(
-    setup: SetupRun, extras: SetupExtras, log: Path, *, kernels: Path, report_progress: ProgressCallback
-) -> CompileOutcome:
+def _run_setup(setup: SetupRun, extras: SetupExtras, *, kernels: Path) -> CompileOutcome:
     try:
-        raw = run_setup(setup, log, extras, report_progress)
+        raw = run_setup(setup, extras)
     except BuildError:
         # raises the compile's own error, which is more precise than the failure of setup.py
-        result = read_outcome(setup, kernels, log)
+        result = read_outcome(setup, kernels)
         if result is None or result.state not in (SHARD_DONE, SURVEYED):
             raise
         return None, result
-    return raw, read_outcome(setup, kernels, log)
+    return raw, read_outcome(setup, kernels)
 
 
 def read_interrupted_result(setup: SetupRun) -> CompileResult | None:
@@ -214,7 +206,7 @@ def read_interrupted_result(setup: SetupRun) -> CompileResult | None:
     return None
 
 
-def read_outcome(setup: SetupRun, kernels: Path, log: Path) -> CompileResult | None:
+def read_outcome(setup: SetupRun, kernels: Path) -> CompileResult | None:
     """Read the result of a compile, and write its timeline beside the log; None if it did not start.
 
     Raises `BuildError` with the reason if it was refused, `RunAgainError` if it ran out of time.
@@ -225,7 +217,7 @@ def read_outcome(setup: SetupRun, kernels: Path, log: Path) -> CompileResult | N
     records = (entry for key in result.keys for entry in Store.open(kernels, key).read_records().values())
     entries = [entry for entry in records if entry.start >= result.started]
     if entries:
-        timeline = log.with_suffix(".trace.json")
+        timeline = setup.log.with_suffix(".trace.json")
         write_atomic(timeline, render_trace(entries).encode())
         logger.info("timeline of %d compiles in %s", len(entries), timeline)
     if result.state == TIME_UP:

@@ -21,8 +21,8 @@ from pathlib import Path
 from wheelfactory.build.environments import build_requirements, cached_wheel, content_folder
 from wheelfactory.build.executor import Executor
 from wheelfactory.build.products import build_wheel, pin_product
-from wheelfactory.build.setup_py import Recipe, SetupExtras, SetupRun, log_path, make_recipe, run_setup
-from wheelfactory.build.sources import Source, fetch_source
+from wheelfactory.build.setup_py import SetupExtras, SetupRun, log_path, make_recipe, run_setup
+from wheelfactory.build.sources import fetch_source
 from wheelfactory.core.cell import PRODUCTS, Backend, Cell
 from wheelfactory.core.errors import FactoryError, InputError, PublishError, RunAgainError
 from wheelfactory.core.files import file_sha256, scratch_dir, write_atomic
@@ -65,14 +65,23 @@ def build_cell(
     build = matrix.build_tag(cell, context.replacements.get(cell.id, 0))
     source = fetch_source(cell.flash_attn, matrix.flash_attn[cell.flash_attn], cache / "sources", environ)
     toolchain, kernels = Toolchain(), None
+
+    def setup_in(scratch: Path) -> SetupRun:
+        host = executor.prepare_host(cell, report_progress)
+        return SetupRun(recipe, source, host, scratch, log_path(cache, cell.id), report_progress)
+
+    def make_triton(scratch: Path) -> Path:
+        return run_setup(setup_in(scratch), SetupExtras(deadline=scope.deadline)).path
+
     with scratch_dir(cache) as scratch:
         if cell.backend is Backend.TRITON:
-            extras = SetupExtras(deadline=scope.deadline)
-            payload = _raw_triton_wheel(executor, extras, recipe, source, report_progress, cache)
+            # built once for all labels of a release
+            variables = json.dumps(recipe.setup_variables, sort_keys=True)
+            inputs = (source.identity, *build_requirements(), variables)
+            payload = cached_wheel(content_folder(cache / "raw", inputs), cache, make_triton)
         else:
-            host = executor.prepare_host(cell, report_progress)
-            setup, set_ids = SetupRun(recipe, source, host, scratch), sets_of_cell(matrix, cell, recipe.archs)
-            raw, result = run_compile(setup, set_ids, scope, log_path(cache, cell.id), report_progress, context)
+            set_ids = sets_of_cell(matrix, cell, recipe.archs)
+            raw, result = run_compile(setup_in(scratch), set_ids, scope, context)
             assert raw  # nothing in `scope` stops a build before the link
             payload, toolchain, kernels = raw.path, raw.toolchain, result.key if result else None
         record = BuildRecord(
@@ -97,25 +106,6 @@ def finish_raw_wheel(raw: Path, record: BuildRecord, folder: Path, environ: Mapp
     require_matching_wheel(Wheel.open(raw), record)
     platform = find_platform(raw, record.toolchain.glibc, folder, environ)
     return finish_wheel(raw, record, folder, platform)
-
-
-def _raw_triton_wheel(
-    executor: Executor,
-    extras: SetupExtras,
-    recipe: Recipe,
-    source: Source,
-    report_progress: ProgressCallback,
-    cache: Path,
-) -> Path:
-    """Return the raw Triton wheel of a flash-attn release, built once for all its labels."""
-
-    def make(scratch: Path) -> Path:
-        host = executor.prepare_host(recipe.cell, report_progress)
-        setup = SetupRun(recipe, source, host, scratch)
-        return run_setup(setup, log_path(cache, recipe.cell.id), extras, report_progress).path
-
-    variables = json.dumps(recipe.setup_variables, sort_keys=True)
-    return cached_wheel(content_folder(cache / "raw", (source.identity, *build_requirements(), variables)), cache, make)
 
 
 def check_rebuild(
@@ -194,101 +184,100 @@ def find_wheels(folder: Path) -> dict[str, Path]:
     return found
 
 
-def build_batch(
-    executor: Executor, names: Sequence[str], dest: Path, scope: CompileScope, *, context: Context
-) -> tuple[Failure, ...]:
-    """Build the wheels of these cells or products that `dest` does not have; return what failed.
+@dataclass(frozen=True)
+class BatchRun:
+    """Cells or products of a batch, by name, on one machine. What fails does not stop the others, and is returned.
 
     What the deadline of `scope` leaves is one failure, a `RunAgainError`.
     """
 
-    def build(name: str, report_progress: ProgressCallback) -> None:
-        if name in PRODUCTS:
-            build_wheel(pin_product(name, context), dest, context.cache)
-        else:
-            build_cell(executor, Cell.parse(name), dest, report_progress, context=context, scope=scope)
+    executor: Executor
+    names: Sequence[str]
+    wheels: Path
+    """The folder of their wheels."""
+    context: Context
+    scope: CompileScope = FULL_SCOPE
 
-    built = find_wheels(dest)
-    return _for_each(executor, [name for name in names if name not in built], build, scope.deadline)
+    def build(self) -> tuple[Failure, ...]:
+        """Build the wheels that the folder does not have."""
 
+        def build(name: str, report_progress: ProgressCallback) -> None:
+            if name in PRODUCTS:
+                build_wheel(pin_product(name, self.context), self.wheels, self.context.cache)
+            else:
+                cell = Cell.parse(name)
+                build_cell(self.executor, cell, self.wheels, report_progress, context=self.context, scope=self.scope)
 
-def prove_batch(
-    executor: Executor, names: Sequence[str], wheels: Path, deadline: float | None = None, *, context: Context
-) -> tuple[Failure, ...]:
-    """Run the slow gates of the wheels of these cells, whose proofs stay in the cache; return what they refuse.
+        built = find_wheels(self.wheels)
+        return self._for_each([name for name in self.names if name not in built], build)
 
-    Wheels that differ only in their label share a proof.
-    """
-    found = find_wheels(wheels)
+    def prove(self) -> tuple[Failure, ...]:
+        """Run the slow gates of the wheels of the cells, whose proofs stay in the cache.
 
-    def prove(name: str, _report_progress: ProgressCallback) -> None:
-        results = verify(found[name], Cell.parse(name), runner=executor, selected=proves, context=context)
-        as_addition(found[name], results, "the job that verifies the wheel runs these gates again")
+        Wheels that differ only in their label share a proof.
+        """
+        found = find_wheels(self.wheels)
 
-    # no product has slow gates
-    return _for_each(executor, [name for name in names if name in found and name not in PRODUCTS], prove, deadline)
+        def prove(name: str, _report_progress: ProgressCallback) -> None:
+            cell = Cell.parse(name)
+            results = verify(found[name], cell, runner=self.executor, selected=proves, context=self.context)
+            as_addition(found[name], results, "the job that verifies the wheel runs these gates again")
 
+        # no product has slow gates
+        return self._for_each([name for name in self.names if name in found and name not in PRODUCTS], prove)
 
-def verify_batch(
-    executor: Executor,
-    names: Sequence[str],
-    wheels: Path,
-    rows: Path,
-    scope: CompileScope = FULL_SCOPE,
-    *,
-    rebuild_all: bool = False,
-    context: Context,
-) -> tuple[Failure, ...]:
-    """Verify the wheels of these cells or products and write a manifest of one row for each.
+    def verify(self, rows: Path, *, rebuild_all: bool = False) -> tuple[Failure, ...]:
+        """Verify the wheels and write a manifest of one row for each, such as ``<rows>/<cell id>/manifest.jsonl``.
 
-    Runs the required gates; returns what a gate refuses. The manifest of a cell is ``<rows>/<cell id>/manifest.jsonl``.
-    With the archives of `scope`, CK wheels must be linked from these, and one of them, drawn here, or all are built
-    again and compared.
-    """
-    found = find_wheels(wheels)
+        Runs the required gates. With the archives of `scope`, CK wheels must be linked from these, and one of them,
+        drawn here, or all are built again and compared.
+        """
+        found, context, scope = find_wheels(self.wheels), self.context, self.scope
 
-    def verify_one(name: str, report_progress: ProgressCallback) -> None:
-        cell = None if name in PRODUCTS else Cell.parse(name)
-        again: tuple[GateResult, ...] = ()
-        if cell and name in rebuilt:
-            # first, as code of the wheel runs in a later gate
-            again = (check_rebuild(found[name], cell, executor, report_progress, context=context, scope=scope),)
-            as_addition(found[name], again)
-        results = verify(found[name], cell, runner=executor, archives=scope.archives, context=context)
-        row, _ = as_addition(found[name], (*results, *again))
-        write_atomic(rows / name / MANIFEST_NAME, manifest_bytes([row]))
+        def verify_one(name: str, report_progress: ProgressCallback) -> None:
+            cell = None if name in PRODUCTS else Cell.parse(name)
+            again: tuple[GateResult, ...] = ()
+            if cell and name in rebuilt:
+                # first, as code of the wheel runs in a later gate
+                path = found[name]
+                again = (check_rebuild(path, cell, self.executor, report_progress, context=context, scope=scope),)
+                as_addition(path, again)
+            results = verify(found[name], cell, runner=self.executor, archives=scope.archives, context=context)
+            row, _ = as_addition(found[name], (*results, *again))
+            write_atomic(rows / name / MANIFEST_NAME, manifest_bytes([row]))
 
-    # all of them: rows of an earlier attempt would be an artifact, which any job of the run can replace
-    unverified = [name for name in names if name in found]
-    cells = {name: Cell.parse(name) for name in unverified if name not in PRODUCTS}
-    compiled = [name for name, cell in cells.items() if scope.archives and cell.backend is Backend.CK]
-    # drawn where no build ran, so that a machine that changes wheels cannot know which of them are compared
-    rebuilt = compiled if rebuild_all or not compiled else [secrets.choice(compiled)]
-    failures = _for_each(executor, unverified, verify_one, scope.deadline)
-    # once all environments were there: each has a torch that the wheels of the others may load on
-    for path in filter(Path.exists, (rows / name / MANIFEST_NAME for name in cells)):
-        write_atomic(path, manifest_bytes(with_other_torches(row, context.cache) for row in read_manifest(path)))
-    return failures
+        # all of them: rows of an earlier attempt would be an artifact, which any job of the run can replace
+        unverified = [name for name in self.names if name in found]
+        cells = {name: Cell.parse(name) for name in unverified if name not in PRODUCTS}
+        compiled = [name for name, cell in cells.items() if scope.archives and cell.backend is Backend.CK]
+        # drawn where no build ran, so that a machine that changes wheels cannot know which of them are compared
+        rebuilt = compiled if rebuild_all or not compiled else [secrets.choice(compiled)]
+        failures = self._for_each(unverified, verify_one)
+        # once all environments were there: each has a torch that the wheels of the others may load on
+        for path in filter(Path.exists, (rows / name / MANIFEST_NAME for name in cells)):
+            write_atomic(path, manifest_bytes(with_other_torches(row, context.cache) for row in read_manifest(path)))
+        return failures
 
+    def _for_each(self, names: Sequence[str], work: Callable[[str, ProgressCallback], None]) -> tuple[Failure, ...]:
+        """Do the work of each name in turn.
 
-def _for_each(
-    executor: Executor, names: Sequence[str], work: Callable[[str, ProgressCallback], None], deadline: float | None
-) -> tuple[Failure, ...]:
-    """Do the work of each name in turn. An environment is removed before the next one, as no disk holds all of them."""
-    cells = [None if name in PRODUCTS else Cell.parse(name) for name in names]
-    environments = [cell and environment_of(cell) for cell in cells]
+        An environment is removed before the next one, as no disk holds all of them.
+        """
+        cells = [None if name in PRODUCTS else Cell.parse(name) for name in names]
+        environments = [cell and environment_of(cell) for cell in cells]
 
-    def run_step(number: int) -> None:
-        if deadline is not None and time.time() >= deadline:
-            which = f"{names[number]} and {len(names) - number - 1} after it"
-            raise RunAgainError("time limit reached", which, "run the job again: it continues where this one stopped")
-        cell, following = cells[number], environments[number + 1 : number + 2]
-        try:
-            with steps.step(names[number]) as report_progress:
-                work(names[number], report_progress)
-        finally:
-            if cell and cell.backend is Backend.CK and environments[number] not in following:
-                executor.discard_host(cell)
+        def run_step(number: int) -> None:
+            if self.scope.deadline is not None and time.time() >= self.scope.deadline:
+                which = f"{names[number]} and {len(names) - number - 1} after it"
+                hint = "run the job again: it continues where this one stopped"
+                raise RunAgainError("time limit reached", which, hint)
+            cell, following = cells[number], environments[number + 1 : number + 2]
+            try:
+                with steps.step(names[number]) as report_progress:
+                    work(names[number], report_progress)
+            finally:
+                if cell and cell.backend is Backend.CK and environments[number] not in following:
+                    self.executor.discard_host(cell)
 
-    with Steps(len(names)) as steps:
-        return tuple(run_in_order((name, partial(run_step, number)) for number, name in enumerate(names)))
+        with Steps(len(names)) as steps:
+            return tuple(run_in_order((name, partial(run_step, number)) for number, name in enumerate(names)))

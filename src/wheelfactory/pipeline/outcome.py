@@ -83,17 +83,15 @@ _KEY = re.compile(r"-[0-9a-f]{16}(?=\.)")
 
 def collect_sets(jobs: WorkflowJobs, folder: Path, host: ArchiveHost) -> tuple[CollectedSet, ...]:
     """Merge the shards of each set in `folder`, and upload every complete set to `host`."""
+    collected = []
     # One set at a time, deleted after its upload: all sets together would fill a runner's disk.
-    return tuple(_collect_set(set_jobs, folder, host) for set_jobs in jobs.kernel_sets)
-
-
-def _collect_set(set_jobs: KernelSetJobs, folder: Path, host: ArchiveHost) -> CollectedSet:
-    if set_jobs.stored:
-        return CollectedSet(set_jobs)
-    try:
-        return CollectedSet(set_jobs, unattested=_merge_and_upload(set_jobs, folder, host))
-    except FactoryError as error:
-        return CollectedSet(set_jobs, error)
+    for set_jobs in jobs.kernel_sets:
+        try:
+            unattested = {} if set_jobs.stored else _merge_and_upload(set_jobs, folder, host)
+            collected.append(CollectedSet(set_jobs, unattested=unattested))
+        except FactoryError as error:
+            collected.append(CollectedSet(set_jobs, error))
+    return tuple(collected)
 
 
 def _merge_and_upload(set_jobs: KernelSetJobs, folder: Path, host: ArchiveHost) -> Mapping[str, str]:

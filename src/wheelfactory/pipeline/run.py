@@ -33,7 +33,7 @@ from wheelfactory.release.directory import DirectoryPublisher, write_pages
 from wheelfactory.release.manifest import WheelRow, available_cells, next_replacements, outdated_reason
 from wheelfactory.release.transaction import Publisher, held_rows, publish
 from wheelfactory.release.verified import unchecked_since, unverified_reason
-from wheelfactory.site.site import render_site
+from wheelfactory.site.site import Site
 from wheelfactory.verify.gates import verify
 from wheelfactory.verify.result import GateResult
 
@@ -105,17 +105,17 @@ def run_worklist(
         if worklist.to_build:
             # an index of the release replaces PyPI for pip, so it must have the dependencies
             publish(publisher, fetch_missing_dependencies(publisher, context=context))
-        pipeline = CellPipeline(context, publisher, scratch, steps, extended, scope, quick)
-        verify_row = partial(pipeline.verify_published, executor)
-        failures = list(run_in_order((str(row.cell), partial(verify_row, row)) for row in worklist.to_verify))
+        pipeline = CellPipeline(context, executor, publisher, scratch, steps, extended, scope, quick)
+        unverified = ((str(row.cell), partial(pipeline.verify_published, row)) for row in worklist.to_verify)
+        failures = list(run_in_order(unverified))
         # before the wheels that require them
-        failures += pipeline.add_products(executor, (project for project in products if project not in offered))
-        failures += build_in_waves(pipeline, executor, worklist.to_build)
+        failures += pipeline.add_products(project for project in products if project not in offered)
+        failures += build_in_waves(pipeline, worklist.to_build)
         # after what was asked for. They may fail, for example where no CPU torch exists: no cell depends on them
         if not _ran_out_of_time(failures):
-            failures += pipeline.add_products(executor, offered)
+            failures += pipeline.add_products(offered)
         with steps.step("index and search page"):
-            write_pages(publisher.folder, render_site(matrix, publisher.rows()))
+            write_pages(publisher.folder, Site(matrix, publisher.rows()).render())
     return tuple(failures)
 
 
@@ -124,6 +124,7 @@ class CellPipeline:
     """Takes a cell from its sources to its row in the release; safe to share between threads."""
 
     context: Context
+    executor: Executor
     publisher: DirectoryPublisher
     scratch: Path
     steps: Steps
@@ -136,41 +137,43 @@ class CellPipeline:
     """Verifies one Triton wheel at a time: each uses every core, and the next label reuses its cached results."""
     stopped: threading.Event = field(default_factory=threading.Event)
 
-    def build_and_publish(self, executor: Executor, cell: Cell) -> None:
+    def split(self, count: int) -> CellPipeline:
+        """Return this pipeline on one of `count` shares of the machine."""
+        return replace(self, executor=self.executor.split(count))
+
+    def build_and_publish(self, cell: Cell) -> None:
         """Build, verify and publish a cell. Raises `FactoryError`."""
         with self.steps.step(cell.id) as report_progress:
             stoppable = self._stop_between_steps(report_progress)
-            path = build_cell(executor, cell, self.scratch, stoppable, context=self.context, scope=self.scope)
-            gates = self._verify(executor, path, cell, self.scope.archives)
+            path = build_cell(self.executor, cell, self.scratch, stoppable, context=self.context, scope=self.scope)
+            gates = self._verify(path, cell, self.scope.archives)
             added = as_addition(path, gates, cache=self.context.cache)
             with self.publish_lock:
                 require_products(added[:1], self.publisher.rows(), context=self.context)
                 publish(self.publisher, [added])
 
-    def verify_published(self, executor: Executor, row: WheelRow) -> None:
+    def verify_published(self, row: WheelRow) -> None:
         """Verify a published wheel and record the gate results in its row. Raises `FactoryError`."""
         cell, path = Cell.parse(str(row.cell)), self.publisher.wheels_dir / row.filename
         yank = f"wheelfactory publish {self.publisher.folder} --yank {row.filename} --reason WHY"
         hint = f"the published wheel was not changed; if a gate rejected it, yank it: `{yank}`"
         with self.steps.step(cell.id):
-            publish(self.publisher, [as_addition(path, self._verify(executor, path, cell), hint)])
+            publish(self.publisher, [as_addition(path, self._verify(path, cell), hint)])
 
-    def add_products(self, executor: Executor, projects: Iterable[PinnedProject]) -> Iterator[Failure]:
+    def add_products(self, projects: Iterable[PinnedProject]) -> Iterator[Failure]:
         """Build, verify and publish products; yield those that failed. Raises `PublishError`."""
 
         def add(project: PinnedProject) -> None:
             with self.steps.step(project.name):
                 path = build_wheel(project, self.scratch, self.context.cache)
-                publish(self.publisher, [as_addition(path, self._verify(executor, path))])
+                publish(self.publisher, [as_addition(path, self._verify(path))])
 
         return run_in_order((project.name, partial(add, project)) for project in projects)
 
-    def _verify(
-        self, executor: Executor, path: Path, cell: Cell | None = None, archives: Path | None = None
-    ) -> tuple[GateResult, ...]:
+    def _verify(self, path: Path, cell: Cell | None = None, archives: Path | None = None) -> tuple[GateResult, ...]:
         with self.triton_lock if cell and cell.backend is Backend.TRITON else nullcontext():
             return verify(
-                path, cell, self.extended, executor, quick=self.quick, archives=archives, context=self.context
+                path, cell, self.extended, self.executor, quick=self.quick, archives=archives, context=self.context
             )
 
     def _stop_between_steps(self, report_progress: ProgressCallback) -> ProgressCallback:
@@ -184,34 +187,33 @@ class CellPipeline:
         return report
 
 
-def build_in_waves(pipeline: CellPipeline, executor: Executor, cells: Sequence[Cell]) -> list[Failure]:
+def build_in_waves(pipeline: CellPipeline, cells: Sequence[Cell]) -> list[Failure]:
     """Build and publish cells in waves, if any run in parallel, until the deadline; return those that failed."""
-    waves = split_into_waves(pipeline.context.matrix, cells) if executor.parallel_cells > 1 else (cells,)
+    waves = split_into_waves(pipeline.context.matrix, cells) if pipeline.executor.parallel_cells > 1 else (cells,)
     failures: list[Failure] = []
     for wave in waves:
-        failures += build_in_parallel(pipeline, executor, wave)
+        failures += build_in_parallel(pipeline, wave)
         if _ran_out_of_time(failures):
             break  # the deadline has also passed for the later waves
     return failures
 
 
-def build_in_parallel(pipeline: CellPipeline, executor: Executor, cells: Sequence[Cell]) -> list[Failure]:
+def build_in_parallel(pipeline: CellPipeline, cells: Sequence[Cell]) -> list[Failure]:
     """Build and publish cells, as many at once as the executor allows, and return those that failed.
 
     Raises `PublishError` if the release is damaged: no other wheel may be published into it then.
     """
+    executor = pipeline.executor
     count = min(executor.parallel_cells, len(cells))
     if count <= 1:
-        return list(run_in_order((cell.id, partial(pipeline.build_and_publish, executor, cell)) for cell in cells))
+        return list(run_in_order((cell.id, partial(pipeline.build_and_publish, cell)) for cell in cells))
     # in this thread, where Ctrl-C interrupts it; most Triton cells only get a label and need no image
     compiled = [cell for cell in cells if cell.backend is Backend.CK]
     failures = list(run_in_order((cell.id, partial(executor.prepare_host, cell, ignore_progress)) for cell in compiled))
     failed = {failure.name for failure in failures}
-    share = executor.split(count)
+    share = pipeline.split(count)
     with ThreadPoolExecutor(count) as pool:
-        futures = {
-            pool.submit(pipeline.build_and_publish, share, cell): cell for cell in cells if cell.id not in failed
-        }
+        futures = {pool.submit(share.build_and_publish, cell): cell for cell in cells if cell.id not in failed}
         try:
             for done in as_completed(futures):
                 error = None if done.cancelled() else done.exception()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from email.parser import HeaderParser
 from importlib.metadata import Distribution
 from itertools import islice
@@ -41,7 +41,7 @@ def describe_checks(results: tuple[GateResult, ...]) -> str:
     return "; ".join([reason, *(result.detail for result in results if result.gate == "row" and result.detail)])
 
 
-def check_wheel(path: Path, site: PublishedSite, environ: Mapping[str, str]) -> tuple[GateResult, ...]:
+def check_wheel(path: Path, site: PublishedSite) -> tuple[GateResult, ...]:
     """Check a wheel file against its row, and against the attestation that the site publishes.
 
     Raises `InputError` if the file is not a wheel's, if the attestation cannot be downloaded, or if sigstore, which
@@ -53,7 +53,7 @@ def check_wheel(path: Path, site: PublishedSite, environ: Mapping[str, str]) -> 
         same = next((f"{row.filename}, with the same bytes" for row in site.rows if row.sha256 == sha256), "none")
         return (_result("row", Finding(path.name, f"a row of that name in {site.name}", same, "not published there")),)
     checks = (_check_row(row), _check_digest(row, sha256), _check_build_record(row, path))
-    return (*checks, _check_attestation(row, sha256, site, environ))
+    return (*checks, _check_attestation(row, sha256, site))
 
 
 def _check_row(row: WheelRow) -> GateResult:
@@ -86,7 +86,7 @@ def _check_build_record(row: WheelRow, path: Path) -> GateResult:
     return _result("build-record", Finding(path.name, "what its row in the manifest says", found, _DO_NOT_USE))
 
 
-def _check_attestation(row: WheelRow, sha256: str, site: PublishedSite, environ: Mapping[str, str]) -> GateResult:
+def _check_attestation(row: WheelRow, sha256: str, site: PublishedSite) -> GateResult:
     repository = site.find_repository(row)
     if row.project not in ATTESTED:
         return _not_checked("attestation", "another project built this dependency; its digest is pinned")
@@ -94,7 +94,7 @@ def _check_attestation(row: WheelRow, sha256: str, site: PublishedSite, environ:
         place = "a directory" if site.is_local else "no site of a GitHub repository"
         return _not_checked("attestation", f"{site.name} is {place}, which has no attestations")
     require_sigstore()
-    bundle = site.fetch_bundle(row, environ)
+    bundle = site.fetch_bundle(row)
     if bundle is None:
         remedy = f"older releases have none; ask GitHub: `gh attestation verify {row.filename} --repo {repository}`"
         name = f"{row.filename}{BUNDLE_SUFFIX}"
@@ -102,12 +102,11 @@ def _check_attestation(row: WheelRow, sha256: str, site: PublishedSite, environ:
     # imported here: sigstore is optional, and takes a second
     from wheelfactory.release.attestation import check_attestation
 
-    return check_attestation(bundle, row.filename, sha256, repository, PUBLISH_WORKFLOW, environ.get(REF_VARIABLE, ""))
+    ref = site.environ.get(REF_VARIABLE, "")
+    return check_attestation(bundle, row.filename, sha256, repository, PUBLISH_WORKFLOW, ref)
 
 
-def check_installed(
-    installed: Distribution, site: PublishedSite, scratch: Path, environ: Mapping[str, str]
-) -> tuple[str, tuple[GateResult, ...]]:
+def check_installed(installed: Distribution, site: PublishedSite, scratch: Path) -> tuple[str, tuple[GateResult, ...]]:
     """Check an installed distribution: the published wheel as `check_wheel` does, then each file against its RECORD.
 
     Returns the file name of the published wheel, and the results. `scratch` is a folder for downloads: the published
@@ -118,8 +117,8 @@ def check_installed(
     if row is None:
         finding = Finding(name, f"a row of this version and these tags in {site.name}", "none", "not published there")
         return name, (_result("row", finding),)
-    path = site.fetch_wheel(row, scratch, environ)
-    results = check_wheel(path, site, environ)
+    path = site.fetch_wheel(row, scratch)
+    results = check_wheel(path, site)
     if any(result.findings for result in results if result.gate in ("digest", "build-record")):
         return row.filename, (*results, _not_checked("installed", "the published wheel is not the one of its row"))
     return row.filename, (*results, _check_files(installed, row, Wheel.open(path)))

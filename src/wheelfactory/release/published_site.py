@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -35,6 +35,8 @@ class PublishedSite:
     """The URL of the manifest's folder, with a trailing slash; None if each row has the URL of its file."""
     repository: str | None = None
     """``OWNER/REPO`` of the GitHub repository that the site belongs to, if its name says so."""
+    environ: Mapping[str, str] = field(default_factory=dict)
+    """Of the process that reads it, for example with ``PIP_CERT``."""
 
     @property
     def is_local(self) -> bool:
@@ -46,7 +48,7 @@ class PublishedSite:
         match = re.fullmatch(r"https://github\.com/([^/]+/[^/]+)/releases/download/.+", row.url or "")
         return self.repository or (match[1] if match else None)
 
-    def fetch_wheel(self, row: WheelRow, folder: Path, environ: Mapping[str, str]) -> Path:
+    def fetch_wheel(self, row: WheelRow, folder: Path) -> Path:
         """Return the published wheel: where it is, or downloaded into `folder`. Nothing is verified.
 
         Raises `InputError` if it cannot be read.
@@ -55,28 +57,28 @@ class PublishedSite:
         path = _local_path(url)
         if path is None:
             path = folder / row.filename
-            with _get(url, environ, stream=True) as response:
+            with self._get(url, stream=True) as response:
                 if response is not None:
                     save_body(response, path, row.size)
         if not path.is_file():
             raise InputError("the published wheel is missing", url, "its file was deleted: check a wheel file instead")
         return path
 
-    def fetch_bundle(self, row: WheelRow, environ: Mapping[str, str]) -> bytes | None:
+    def fetch_bundle(self, row: WheelRow) -> bytes | None:
         """Return the attestation bundle beside the published wheel; None if there is none. Nothing is verified.
 
         Raises `InputError` if it cannot be read.
         """
-        return _read(f"{self._url(row)}{BUNDLE_SUFFIX}", environ)
+        return self._read(f"{self._url(row)}{BUNDLE_SUFFIX}")
 
-    def fetch_page(self, path: str, environ: Mapping[str, str]) -> bytes | None:
+    def fetch_page(self, path: str) -> bytes | None:
         """Return a page of the site, such as ``simple/index.html``; None if there is none.
 
         Raises `InputError` if it cannot be read.
         """
-        return _read(f"{self.base}{path}", environ)
+        return self._read(f"{self.base}{path}")
 
-    def find_size(self, row: WheelRow, environ: Mapping[str, str]) -> int | None:
+    def find_size(self, row: WheelRow) -> int | None:
         """Return the bytes of the published wheel, as its server tells them; None if there is no such file.
 
         It is not downloaded. A server that tells no size is believed to have the size of the row. Raises `InputError`
@@ -87,7 +89,7 @@ class PublishedSite:
         if local is not None:
             return local.stat().st_size if local.is_file() else None
         # not HEAD: the signed addresses that GitHub redirects to need not allow it. Compression would hide the size
-        with _get(url, environ, headers={"Accept-Encoding": "identity"}, stream=True) as response:
+        with self._get(url, headers={"Accept-Encoding": "identity"}, stream=True) as response:
             if response is None:
                 return None
             length = response.headers.get("Content-Length", "")
@@ -101,15 +103,36 @@ class PublishedSite:
             raise InputError("not a manifest row", f"{row.filename}: url: a file on another machine", hint)
         return wheel_url(row.filename, row.url, self.base or "")
 
+    def _read(self, url: str) -> bytes | None:
+        """Read a small file; None if there is none. Raises `InputError` if it cannot be read."""
+        local = _local_path(url)
+        if local is not None:
+            return local.read_bytes() if local.is_file() else None
+        with self._get(url) as response:
+            return None if response is None else response.content
 
-def read_site(name: str) -> PublishedSite:
+    @contextmanager
+    def _get(self, url: str, **options: Any) -> Iterator[requests.Response | None]:
+        """Open a file of a server; None if the server has none. Raises `InputError` for any other failure."""
+        try:
+            with http_session(self.environ) as session, session.get(url, **options) as response:
+                if response.status_code in (requests.codes.not_found, requests.codes.gone):
+                    yield None
+                else:
+                    require_ok(response)
+                    yield response
+        except requests.RequestException as error:
+            raise InputError("cannot download", f"{url} ({http_error_reason(error)})", _NETWORK_HINT) from None
+
+
+def read_site(name: str, environ: Mapping[str, str]) -> PublishedSite:
     """Read a site's address, a release directory, or a manifest (address or file), as the doctor does.
 
     Raises `InputError` for anything else, or if the manifest cannot be read or is invalid.
     """
     source = resolve_site(name)
     rows = parse_rows(read_manifest_bytes(source), source.manifest)
-    return PublishedSite(name, rows, source.base, _pages_repository(source.base))
+    return PublishedSite(name, rows, source.base, _pages_repository(source.base), environ)
 
 
 def _pages_repository(address: str) -> str | None:
@@ -124,26 +147,3 @@ def _pages_repository(address: str) -> str | None:
 
 def _local_path(url: str) -> Path | None:
     return Path(url2pathname(urlsplit(url).path)) if url.startswith("file:") else None
-
-
-def _read(url: str, environ: Mapping[str, str]) -> bytes | None:
-    """Read a small file; None if there is none. Raises `InputError` if it cannot be read."""
-    local = _local_path(url)
-    if local is not None:
-        return local.read_bytes() if local.is_file() else None
-    with _get(url, environ) as response:
-        return None if response is None else response.content
-
-
-@contextmanager
-def _get(url: str, environ: Mapping[str, str], **options: Any) -> Iterator[requests.Response | None]:
-    """Open a file of a server; None if the server has none. Raises `InputError` for any other failure."""
-    try:
-        with http_session(environ) as session, session.get(url, **options) as response:
-            if response.status_code in (requests.codes.not_found, requests.codes.gone):
-                yield None
-            else:
-                require_ok(response)
-                yield response
-    except requests.RequestException as error:
-        raise InputError("cannot download", f"{url} ({http_error_reason(error)})", _NETWORK_HINT) from None

@@ -29,7 +29,7 @@ from wheelfactory.core.label import IndexKey, index_path
 from wheelfactory.core.process import failure_reason, run
 from wheelfactory.core.progress import logger
 from wheelfactory.core.published import InstallCommand, Installer, pip_for, uv_for
-from wheelfactory.core.query import Packages, find_packages
+from wheelfactory.core.query import Interpreter, Packages
 from wheelfactory.release.manifest import WheelRow
 from wheelfactory.release.published_checks import check_installed
 from wheelfactory.release.published_site import PublishedSite
@@ -168,9 +168,7 @@ class InstallSource:
     """The index of torch for each ROCm version."""
 
 
-def check_install(
-    wheel: SampledWheel, source: InstallSource, cache: Path, environ: Mapping[str, str]
-) -> tuple[GateResult, ...]:
+def check_install(wheel: SampledWheel, source: InstallSource, cache: Path) -> tuple[GateResult, ...]:
     """Install a wheel with each of `INSTALLERS` in a fresh environment, check it as ``verify --from``, and import it.
 
     Each environment is removed before the next is made. Scratch folders are made below `cache`.
@@ -179,7 +177,7 @@ def check_install(
     for name in INSTALLERS:
         with scratch_dir(cache) as scratch:
             # what does not depend on the installer is reported once
-            results += [new for new in _check_with(name, wheel, source, scratch, environ) if new not in results]
+            results += [new for new in _check_with(name, wheel, source, scratch) if new not in results]
     return tuple(results)
 
 
@@ -220,11 +218,9 @@ def _installer(name: str, python: Path) -> Installer:
     return replace(pip_for(), install_command=(*program, "install"))
 
 
-def _check_with(
-    name: str, wheel: SampledWheel, source: InstallSource, scratch: Path, environ: Mapping[str, str]
-) -> Iterator[GateResult]:
+def _check_with(name: str, wheel: SampledWheel, source: InstallSource, scratch: Path) -> Iterator[GateResult]:
     """Yield the results of one installer, up to the first step that prevents the next."""
-    row, step, settings = wheel.row, f"install with {name}", install_environ(environ, scratch)
+    row, step, settings = wheel.row, f"install with {name}", install_environ(source.site.environ, scratch)
     try:
         environment = make_python_environment(scratch / "env", wheel.python, settings)
     except BuildError as error:
@@ -237,14 +233,14 @@ def _check_with(
         if reason:
             yield _failed(title, row, "to install", reason)
             return
-    packages = find_packages([str(environment.python), "-I", "-B"], settings)
+    packages = Interpreter([str(environment.python), "-I", "-B"], settings).find_packages()
     torch = next((found.version for found in packages.distributions("torch")), "none")
     if f"torch=={torch}" != torch_requirement(wheel.cell):
         yield _failed(step, row, f"{torch_requirement(wheel.cell)} to stay installed", f"torch {torch}")
         return
     yield GateResult.from_findings(step, [], f"torch {torch}")
     # before the import, which runs code of the wheel
-    yield from _check_published(name, packages, row, source.site, environment.folder, settings)
+    yield from _check_published(name, packages, row, source.site, environment.folder)
     reason = _import(row, environment, settings)
     step = f"import after {name}"
     yield _failed(step, row, "to import", reason) if reason else GateResult(gate=step, status=Status.PASSED)
@@ -272,7 +268,7 @@ def _import(row: WheelRow, environment: Environment, settings: Mapping[str, str]
 
 
 def _check_published(
-    name: str, packages: Packages, row: WheelRow, site: PublishedSite, folder: Path, environ: Mapping[str, str]
+    name: str, packages: Packages, row: WheelRow, site: PublishedSite, folder: Path
 ) -> Iterator[GateResult]:
     """Yield the checks of ``verify --from`` for the installed distribution."""
     installed = next(packages.distributions(row.project), None)
@@ -280,7 +276,7 @@ def _check_published(
         yield _failed(f"installed by {name}", row, f"{row.project} to be installed", "none")
         return
     try:
-        _, results = check_installed(installed, site, folder, environ)
+        _, results = check_installed(installed, site, folder)
     except FactoryError as error:
         yield _failed("published wheel", row, "to be readable", str(error))
         return

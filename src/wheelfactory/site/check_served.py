@@ -43,8 +43,8 @@ def wait_for_site(
     while True:
         in_time = monotonic() + POLL_S < deadline
         try:
-            site = read_site(address)
-            results = tuple(_compare(site, expected, environ))
+            site = read_site(address, environ)
+            results = tuple(_compare(site, expected))
             if not in_time or all(result.status is Status.PASSED for result in results):
                 return site, results
             logger.info("waiting for %s: it does not serve the published rows yet", address)
@@ -55,10 +55,10 @@ def wait_for_site(
         pause(POLL_S)
 
 
-def _compare(site: PublishedSite, expected: Sequence[WheelRow], environ: Mapping[str, str]) -> Iterator[GateResult]:
+def _compare(site: PublishedSite, expected: Sequence[WheelRow]) -> Iterator[GateResult]:
     yield _result("manifest", _manifest_findings(site.rows, expected), f"{len(expected)} rows")
     pages = render_index(site.rows)
-    yield _result("index", _index_findings(site, pages, environ), f"{len(pages)} pages")
+    yield _result("index", _index_findings(site, pages), f"{len(pages)} pages")
 
 
 def _manifest_findings(served: Iterable[WheelRow], expected: Iterable[WheelRow]) -> Iterator[Finding]:
@@ -76,11 +76,11 @@ def _manifest_findings(served: Iterable[WheelRow], expected: Iterable[WheelRow])
         yield Finding(MANIFEST_NAME, "only rows of published wheels", f"a row for {name}", _DEPLOY)
 
 
-def _index_findings(site: PublishedSite, pages: Mapping[str, bytes], environ: Mapping[str, str]) -> Iterator[Finding]:
+def _index_findings(site: PublishedSite, pages: Mapping[str, bytes]) -> Iterator[Finding]:
     """Compare the links of each index page with those that the rows of the site give."""
     for path, page in pages.items():
         try:
-            served = site.fetch_page(path, environ)
+            served = site.fetch_page(path)
         except InputError as error:
             yield Finding(path, "a page of the index", str(error), error.hint)
             continue
@@ -103,15 +103,15 @@ def _facts(link: Link) -> tuple[object, ...]:
     return link.url, {name: value for name, value in link.attrs.items() if name.startswith("data-")}
 
 
-def check_files(site: PublishedSite, environ: Mapping[str, str]) -> GateResult:
+def check_files(site: PublishedSite) -> GateResult:
     """Check that the file of every row exists and has the size of its row. Nothing is downloaded."""
-    return _result("files", _file_findings(site, environ), f"{len(site.rows)} wheels")
+    return _result("files", _file_findings(site), f"{len(site.rows)} wheels")
 
 
-def _file_findings(site: PublishedSite, environ: Mapping[str, str]) -> Iterator[Finding]:
+def _file_findings(site: PublishedSite) -> Iterator[Finding]:
     for row in site.rows:
         try:
-            size = site.find_size(row, environ)
+            size = site.find_size(row)
         except InputError as error:
             yield Finding(row.filename, f"a file of {row.size} bytes", str(error), error.hint)
             continue

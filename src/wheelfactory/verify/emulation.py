@@ -187,7 +187,7 @@ def _execute(subject: Subject, keys: Mapping[str, ProofKey]) -> Iterator[tuple[s
     """Yield the report for each arch, or the reason why there is none."""
     if not keys:
         return
-    environ, numpy = program_environ(subject.environ, subject.cell), make_numpy_environment(subject.cache)
+    environ, numpy = program_environ(subject.context.environ, subject.cell), make_numpy_environment(subject.cache)
     with open_wheel_environment(subject.cache, stand_in_base(subject, numpy), *subject.wheels()) as environment:
         if needs_linker(subject.triton):
             environ |= linker_environ(environment.folder, subject.cache)
@@ -222,8 +222,8 @@ def _execute(subject: Subject, keys: Mapping[str, ProofKey]) -> Iterator[tuple[s
 def _jobs(subject: Subject) -> int:
     """The number of archs to execute at once."""
     # too many parallel compiles get killed for memory, which looks like a bad kernel
-    fitting = max(1, min(subject.host.cores, int(subject.host.memory_gib // GIB_PER_ARCH)))
-    return choose_jobs(subject.environ.get("MAX_JOBS", ""), fitting)
+    fitting = max(1, min(subject.context.host.cores, int(subject.context.host.memory_gib // GIB_PER_ARCH)))
+    return choose_jobs(subject.context.environ.get("MAX_JOBS", ""), fitting)
 
 
 def predict_minutes(subject: Subject, archs: int) -> int:

@@ -60,7 +60,7 @@ def run_or_reuse(
 
 
 def _run(subject: ProductSubject, key: ProofKey, kind: type[AnyReport]) -> AnyReport | str:
-    base, environ = Base.of(make_build_environment(subject.cache)), device_environ(subject.environ)
+    base, environ = Base.of(make_build_environment(subject.cache)), device_environ(subject.context.environ)
     logger.info("running %s with %s", key.program.stem.replace("_", " "), subject.wheel.path.name)
     return install_and_run(subject, key.command, kind, base, environ, TIMEOUT_S)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -11,7 +11,6 @@ from typing import Generic, TypeVar
 from wheelfactory.build.executor import HERE, GateRunner
 from wheelfactory.build.products import PinnedProject, make_plain_wheel, make_products, pin_product, pin_release
 from wheelfactory.core.cell import FALLBACK_NAME, FLASH_ATTN_FALLBACK, Backend, Cell
-from wheelfactory.core.host import Host
 from wheelfactory.matrix.facts import Context, Matrix
 from wheelfactory.verify.cell_python import CellPython, find_cell_python
 from wheelfactory.verify.result import GateResult
@@ -33,16 +32,6 @@ class WheelSubject:
     def matrix(self) -> Matrix:
         """The matrix of the command."""
         return self.context.matrix
-
-    @property
-    def host(self) -> Host:
-        """This machine."""
-        return self.context.host
-
-    @property
-    def environ(self) -> Mapping[str, str]:
-        """The environment of the command."""
-        return self.context.environ
 
     @property
     def cache(self) -> Path:

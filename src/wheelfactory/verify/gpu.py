@@ -33,7 +33,7 @@ from wheelfactory.wheel.corrections import refused_options
 
 def check_on_gpu(subject: Subject) -> GateResult:
     """Run the cases if this machine has a promised GPU and the cell's torch; else report what is missing."""
-    here, cell = subject.host.gpu_archs, subject.cell
+    here, cell = subject.context.host.gpu_archs, subject.cell
     archs = [arch for arch in here if arch in subject.record.offload_archs]
     if not here:
         return GateResult.not_run("gpu", "needs an AMD GPU, but none is visible")
@@ -69,12 +69,12 @@ def check_on_gpu(subject: Subject) -> GateResult:
 
 def _compute(subject: Subject, python: Path, archs: Sequence[str], limits: Sequence[KnownLimit]) -> NumericReport | str:
     """Return the report of the program, or the reason why it failed."""
-    toolchain = probe_python(python, subject.environ)
+    toolchain = probe_python(python, subject.context.environ)
     assert toolchain.python  # `find_rocm_python` compared it with the cell
-    base = find_base(python, toolchain.python, subject.environ)
+    base = find_base(python, toolchain.python, subject.context.environ)
     command: list[str | Path] = [NUMBERS_PROGRAM, "flash_attn", "cuda", "small"]
     command += [limit.argument for limit in limits]
     logger.info("computing on %s with torch %s", ", ".join(archs), toolchain.torch)
     here = replace(subject, runner=HERE)  # no container of a wheel has a GPU
-    environ = program_environ(subject.environ, subject.cell)
+    environ = program_environ(subject.context.environ, subject.cell)
     return install_and_run(here, command, NumericReport, base, environ, TIMEOUT_S)

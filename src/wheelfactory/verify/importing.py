@@ -34,7 +34,7 @@ def check_import(subject: Subject) -> GateResult:
     if subject.cell.backend is Backend.TRITON:
         # with the cell's Triton from PyPI and a CPU torch: importing compiles nothing and needs no GPU
         base, detail = stand_in_base(subject), f"Triton {subject.triton}, {cpu_torch_requirement()} in place of ROCm's"
-        report = install_and_run(subject, _IMPORT, Imported, base, device_environ(subject.environ), TIMEOUT_S)
+        report = install_and_run(subject, _IMPORT, Imported, base, device_environ(subject.context.environ), TIMEOUT_S)
     elif subject.python:
         report = _import_compiled(subject, subject.python)
         # the version only: the manifest is public and must contain no path of this machine
@@ -52,8 +52,8 @@ def _import_compiled(subject: Subject, python: CellPython) -> Imported | str:
             return read_report(python.run([*_IMPORT, subject.wheel.path]), Imported)
         except ProgramError as error:
             return error.which.splitlines()[-1]
-    base = find_base(python.here, subject.cell.python, subject.environ)
-    return install_and_run(subject, _IMPORT, Imported, base, clean_environ(subject.environ), TIMEOUT_S)
+    base = find_base(python.here, subject.cell.python, subject.context.environ)
+    return install_and_run(subject, _IMPORT, Imported, base, clean_environ(subject.context.environ), TIMEOUT_S)
 
 
 def import_findings(wheel: Wheel, report: Imported | str, remedy: str) -> Iterator[Finding]:

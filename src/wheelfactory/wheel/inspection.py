@@ -16,7 +16,7 @@ from wheelfactory.core.cell import local_version
 from wheelfactory.core.errors import InputError
 from wheelfactory.core.files import file_sha256
 from wheelfactory.core.label import Label
-from wheelfactory.core.query import find_packages
+from wheelfactory.core.query import Interpreter
 from wheelfactory.core.wrap import count_text
 from wheelfactory.wheel.elf.image import MAGIC
 from wheelfactory.wheel.elf.mangled import guess_provider
@@ -141,7 +141,7 @@ def _inspect_file(path: Path) -> Inspection:
 
 def _find_installed(name: str, environ: Mapping[str, str]) -> Path:
     try:
-        found = next(find_packages(["python3"], environ).distributions(name), None)
+        found = next(Interpreter(["python3"], environ).find_packages().distributions(name), None)
     except InputError as error:
         raise InputError("no such file or installed distribution", f"{name} ({error})", _HINT) from None
     files = (found.files or []) if found else []

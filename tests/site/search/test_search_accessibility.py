@@ -13,7 +13,7 @@ from playwright.sync_api import Page, ViewportSize, expect
 from search_page import Visit, choose, count, serving, unfold, write, write_page
 from search_rows import example_rows, many_rows
 from wheelfactory.matrix.facts import Matrix
-from wheelfactory.site.site import render_site
+from wheelfactory.site.site import Site
 
 pytestmark = pytest.mark.slow
 
@@ -97,7 +97,7 @@ def test_after_choosing_a_gpu_the_first_install_line_is_on_the_first_screen(
 
 
 def test_axe_finds_nothing_wrong_on_the_lists(visit: Visit, matrix: Matrix, tmp_path: Path) -> None:
-    for name, data in render_site(matrix, example_rows(matrix)[:9]).items():
+    for name, data in Site(matrix, example_rows(matrix)[:9]).render().items():
         write(tmp_path / name, data)
     with serving(tmp_path) as address:
         visitor = visit(address, viewport={"width": 390, "height": 844})

@@ -27,7 +27,7 @@ from wheelfactory.matrix.load import load_matrix
 from wheelfactory.matrix.rules import AXES
 from wheelfactory.release.manifest import WheelRow
 from wheelfactory.site.markdown import size_text
-from wheelfactory.site.site import search_page_files
+from wheelfactory.site.site import Site
 from wheelfactory.verify.result import GateResult, Status
 
 SMALL = small_matrix()
@@ -42,7 +42,7 @@ def whole_matrix() -> Matrix:
 
 def read(matrix: Matrix, rows: Sequence[WheelRow] = (), *, docs: bool = False) -> dict[str, Any]:
     """The data as the script holds it."""
-    script = search_page_files(matrix, rows, docs=docs)["search/data.js"].decode("ascii")
+    script = Site(matrix, rows, has_docs=docs).search_page_files()["search/data.js"].decode("ascii")
     start = "globalThis.wheelfactoryData = "
     assert script.startswith(start)
     assert script.endswith(";\n")
@@ -226,18 +226,18 @@ def test_wheel_requests_go_to_the_repository_with_most_wheels() -> None:
 
 def test_the_same_rows_in_another_order_give_the_same_bytes_and_hostile_text_stays_ascii_json() -> None:
     rows = [row_of(SMALL, cell) for cell in expand(SMALL).cells]
-    assert search_page_files(SMALL, rows, docs=False) == search_page_files(SMALL, rows[::-1], docs=False)
+    assert Site(SMALL, rows).search_page_files() == Site(SMALL, rows[::-1]).search_page_files()
     reason = "</script><img src=x onerror=alert(1)> \u2028 \N{RIGHT-TO-LEFT OVERRIDE}"
     assert wheel(read(SMALL, [row_of(SMALL, CK, yanked=reason)]))["yanked"] == reason
 
 
 def test_the_page_loads_every_script_that_there_is_and_nothing_else() -> None:
-    files = search_page_files(SMALL, [], docs=False)
+    files = Site(SMALL, []).search_page_files()
     page = files["index.html"].decode()
     assert all(f'"{name}"' in page for name in set(files) - {"index.html"})
     assert page.count("<script") == sum(name.endswith(".js") for name in files)
 
 
 def test_5000_wheels_load_in_ten_seconds_at_50_kb_a_second(whole_matrix: Matrix) -> None:
-    files = search_page_files(whole_matrix, many_rows(whole_matrix, 5000), docs=True)
+    files = Site(whole_matrix, many_rows(whole_matrix, 5000), has_docs=True).search_page_files()
     assert sum(map(len, files.values())) <= 10 * 50_000

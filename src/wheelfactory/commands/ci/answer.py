@@ -10,7 +10,7 @@ import sys
 from collections.abc import Mapping
 from urllib.parse import quote, urlencode
 
-from wheelfactory.commands.options import Environ, add_shared, print_results
+from wheelfactory.commands.options import add_shared, print_results
 from wheelfactory.commands.targets import add_readonly_target, find_site_url
 from wheelfactory.core.errors import DONE, InputError
 from wheelfactory.matrix.rules import AXES, GPU
@@ -22,7 +22,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     add_shared(parser, "--site URL")
 
 
-def execute(options: argparse.Namespace, _environ: Environ) -> int:
+def execute(options: argparse.Namespace) -> int:
     """Print the URL of the search page, filled in from the text of a wheel request on stdin."""
     site = find_site_url(options.target, options.site)
     if site is None:

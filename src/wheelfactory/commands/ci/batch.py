@@ -16,7 +16,6 @@ from wheelfactory.commands.executor_options import (
     use_store,
 )
 from wheelfactory.commands.options import (
-    Environ,
     add_option,
     add_shared,
     as_directory,
@@ -32,7 +31,7 @@ from wheelfactory.core.progress import log_to_stderr
 from wheelfactory.core.published import MANIFEST_NAME
 from wheelfactory.kernels.setup_env import CompileScope
 from wheelfactory.matrix.expand import expand
-from wheelfactory.pipeline.build import build_batch, find_wheels, prove_batch, verify_batch
+from wheelfactory.pipeline.build import BatchRun, find_wheels
 
 REBUILD_VARIABLE = "WHEELFACTORY_REBUILD"
 """The environment variable that says which CK wheels of a batch are built again: ``one`` (default) or ``all``."""
@@ -59,20 +58,20 @@ def add(parser: argparse.ArgumentParser) -> None:
     add_shared(parser, "--matrix FILE", "--cache DIR")
 
 
-def execute(options: argparse.Namespace, environ: Environ) -> int:
+def execute(options: argparse.Namespace) -> int:
     """Print for ``$GITHUB_OUTPUT`` whether any cell passed.
 
     Exit code 1 if a cell failed, 6 if the only failures are cells for which time ran out; the job uploads the wheels of
     the others.
     """
     started = time.time()
-    rebuild = _check_arguments(options, environ)
+    rebuild = _check_arguments(options)
     if options.executor == "auto" and options.action != "build":
         options.executor = "docker"  # rows and proofs are trusted, and code of a wheel must not reach them
     archives = as_directory(Path(options.kernels)) if options.kernels else None
     scope = CompileScope(archives=archives, deadline=read_deadline(options, started))
     replacements = split_names(options.cells)
-    context = replace(read_context(options, environ), replacements=replacements)
+    context = replace(read_context(options), replacements=replacements)
     names, wheels = tuple(replacements), as_directory(options.wheels)
     expansion = expand(context.matrix)
     compiled = has_compiled_cell(require_cell(expansion, name) for name in names if name not in PRODUCTS)
@@ -80,14 +79,14 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
         use_store(context.cache, compiled=compiled),
         open_executor(options, compiled=compiled, context=context) as executor,
     ):
+        batch = BatchRun(executor, names, wheels, context, scope)
         if options.action == "build":
             wheels.mkdir(parents=True, exist_ok=True)
-            failures = build_batch(executor, names, wheels, scope, context=context)
+            failures = batch.build()
         elif options.action == "prove":
-            failures = prove_batch(executor, names, wheels, scope.deadline, context=context)
+            failures = batch.prove()
         else:
-            rows, is_all = as_directory(options.rows), rebuild == "all"
-            failures = verify_batch(executor, names, wheels, rows, scope, rebuild_all=is_all, context=context)
+            failures = batch.verify(as_directory(options.rows), rebuild_all=rebuild == "all")
     for failure in failures:
         print_messages(f"error: {failure.name}: {failure.error}", f"hint: {find_hint(failure.error)}")
     verified = {path.parent.name for path in options.rows.glob(f"*/{MANIFEST_NAME}")} if options.rows else None
@@ -98,11 +97,11 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
     return FAILED
 
 
-def _check_arguments(options: argparse.Namespace, environ: Environ) -> str:
+def _check_arguments(options: argparse.Namespace) -> str:
     """Return the value of `REBUILD_VARIABLE`. Raises `InputError` for another one, or for options of another action."""
     if (options.action == "verify") != bool(options.rows) or (options.kernels and options.action == "prove"):
         raise InputError("bad arguments", options.action, "--rows belongs to verify, --kernels to build and verify")
-    rebuild = environ.get(REBUILD_VARIABLE) or "one"
+    rebuild = options.environ.get(REBUILD_VARIABLE) or "one"
     if rebuild not in ("one", "all"):
         raise InputError(f"{REBUILD_VARIABLE} is neither one nor all", rebuild, "set it to all, or unset it")
     return rebuild
@@ -114,9 +113,9 @@ def add_baseline(parser: argparse.ArgumentParser) -> None:
     add_shared(parser, "--matrix FILE", "--cache DIR")
 
 
-def execute_baseline(options: argparse.Namespace, environ: Environ) -> int:
+def execute_baseline(options: argparse.Namespace) -> int:
     """Build the reference wheels that wheels of these cells are compared with, into the cache."""
-    context = read_context(options, environ)
+    context = read_context(options)
     cells = [Cell.parse(name) for name in split_names(options.cells) if name not in PRODUCTS]
     with log_to_stderr():
         for name in products_beside(cells):

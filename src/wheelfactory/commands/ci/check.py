@@ -53,10 +53,10 @@ def add(parser: argparse.ArgumentParser) -> None:
     add_shared(parser, "--matrix FILE", "--cache DIR")
 
 
-def execute(options: argparse.Namespace, environ: Environ) -> int:
+def execute(options: argparse.Namespace) -> int:
     """Compare a site with its target, install a sample of its wheels, and print the results; exit code 3 for drift."""
     try:
-        checked = _check(options, environ)
+        checked = _check(options)
     except FactoryError as error:
         _write_report(options.report, [f"error: {error}", f"hint: {error.hint}"])
         raise
@@ -69,38 +69,38 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
     return VERIFICATION_FAILED if has_drift(checked) else DONE
 
 
-def _check(options: argparse.Namespace, environ: Environ) -> Sequence[Checked]:
+def _check(options: argparse.Namespace) -> Sequence[Checked]:
     """Check the site, then its sample; nothing if nothing is published."""
-    require_uv(environ)
+    require_uv(options.environ)
     require_sigstore()
-    cache, matrix = prepare_cache(options, environ), load_matrix(options.matrix)
-    expected, published = _read_rows(options, environ)
+    cache, matrix = prepare_cache(options), load_matrix(options.matrix)
+    expected, published = _read_rows(options)
     address = find_site_url(options.target, options.site)
     if address is None:
         raise InputError("cannot determine the URL of the site", options.target, "pass it with --site URL")
-    if not (published or _serves_wheels(address)):
+    if not (published or _serves_wheels(address, options.environ)):
         return ()
     with log_to_stderr():
-        site, results = wait_for_site(address, expected, 60 * options.wait, time.sleep, environ)
+        site, results = wait_for_site(address, expected, 60 * options.wait, time.sleep, options.environ)
         indexes = {version: options.torch_index or facts.index for version, facts in matrix.rocm.items()}
         source = InstallSource(site, address.rstrip("/"), indexes)
         week = count_weeks(datetime.now(timezone.utc).date())
         expansion = expand(matrix)
         cells = check_cells(published, expansion.cells)
-        of_site = Checked(address, address, (*results, check_files(site, environ), cells))
+        of_site = Checked(address, address, (*results, check_files(site), cells))
         sample = choose_sample(site.rows, expansion.pythons, options.sample, week)
-        installed = ((wheel, check_install(wheel, source, cache, environ)) for wheel in sample)
+        installed = ((wheel, check_install(wheel, source, cache)) for wheel in sample)
         return [of_site, *(Checked(wheel.row.filename, wheel.title, found) for wheel, found in installed)]
 
 
-def _serves_wheels(address: str) -> bool:
+def _serves_wheels(address: str, environ: Environ) -> bool:
     """Whether a site has rows, perhaps of releases that were deleted since; before the first release there is none."""
     with suppress(InputError):
-        return bool(read_site(address).rows)
+        return bool(read_site(address, environ).rows)
     return False
 
 
-def _read_rows(options: argparse.Namespace, environ: Environ) -> tuple[Sequence[WheelRow], Sequence[WheelRow]]:
+def _read_rows(options: argparse.Namespace) -> tuple[Sequence[WheelRow], Sequence[WheelRow]]:
     """Return the rows that the site must serve, and those with the rows of wheels that were deleted from GitHub.
 
     Raises `InputError` if they are not readable.
@@ -109,7 +109,7 @@ def _read_rows(options: argparse.Namespace, environ: Environ) -> tuple[Sequence[
         expected, lost = read_manifest(options.expect), options.expect.with_name(LOST_NAME)
         return expected, (*expected, *(yank_lost(read_manifest(lost)) if lost.exists() else ()))
     require_target(options.target)
-    rows = read_published_rows(options.target, environ)
+    rows = read_published_rows(options.target, options.environ)
     if parse_repository(options.target):
         return [row for row in rows if row.url], rows
     return read_manifest(Path(options.target)), rows

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from wheelfactory.commands.options import Environ, print_outputs
+from wheelfactory.commands.options import print_outputs
 from wheelfactory.core.errors import DONE
 from wheelfactory.core.files import folder_sha256, require_sealed
 
@@ -17,7 +17,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--artifact", nargs=2, metavar=("NAME", "SHA256"), help=compare)
 
 
-def execute(options: argparse.Namespace, _environ: Environ) -> int:
+def execute(options: argparse.Namespace) -> int:
     """Print the digest of a folder (empty without files) as a line for ``$GITHUB_OUTPUT``, or compare it.
 
     Any job of a run can replace an artifact, but only the job itself can set its outputs. Raises `VerificationError` if

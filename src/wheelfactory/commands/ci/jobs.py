@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 
 from wheelfactory.commands.options import (
-    Environ,
     add_option,
     add_shared,
     cells_of_versions,
-    prepare_cache,
     print_messages,
     print_outputs,
     print_results,
+    read_context,
 )
 from wheelfactory.commands.targets import add_target, open_archive_host, open_publisher, require_target
 from wheelfactory.core.cell import Backend, Cell
@@ -26,7 +24,7 @@ from wheelfactory.kernels.kernel_set import KernelSet, group_kernel_sets, stored
 from wheelfactory.kernels.set_estimates import estimate_sets, read_cost_model, source_reader
 from wheelfactory.kernels.setup_env import ledger_path
 from wheelfactory.matrix.expand import Expansion, expand, select_cells, strategy_json, unpublished_cells
-from wheelfactory.matrix.facts import Matrix
+from wheelfactory.matrix.facts import Context
 from wheelfactory.matrix.load import load_matrix
 from wheelfactory.pipeline.jobs import (
     WorkflowJobs,
@@ -56,19 +54,20 @@ def add(parser: argparse.ArgumentParser) -> None:
     add_shared(parser, "--matrix FILE", "--cache DIR")
 
 
-def execute(options: argparse.Namespace, environ: Environ) -> int:
+def execute(options: argparse.Namespace) -> int:
     """Print the matrices of the jobs of a workflow run, as lines for ``$GITHUB_OUTPUT``."""
     require_target(options.target)
-    if options.commit not in ("", found := environ.get("GITHUB_SHA", "")):
+    if options.commit not in ("", found := options.environ.get("GITHUB_SHA", "")):
         hint = "start the workflow at the branch or tag with that commit, all 40 digits"
         raise InputError("not the commit of this run", f"{options.commit}, the run is one of {found or 'none'}", hint)
-    matrix, cache = load_matrix(options.matrix), prepare_cache(options, environ)
+    context = read_context(options)
+    matrix = context.matrix
     selected = _selected_cells(expand(matrix), options)
     with log_to_stderr():
-        publisher = open_publisher(options.target, environ)
+        publisher = open_publisher(options.target, options.environ)
         missing = unpublished_cells(selected, available_cells(held_rows(publisher), matrix))
         replacements = next_replacements(publisher.rows(), matrix)
-        archives = open_archive_host(options.target, environ)
+        archives = open_archive_host(options.target, options.environ)
     cells, unplanned = split_by_runner(missing, options.runner)
     if unplanned and options.versions:
         raise InputError(NEEDS_RUNNER, unplanned[0].id, RUNNER_HINT)
@@ -79,7 +78,7 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
     if options.versions and len(stored) < len(sets):
         # the CK cell's own job compiles what is not stored, but a build that is given archives needs all sets of a cell
         sets = ()
-    planned = _choose_shards(matrix, [item for item in sets if item.id not in stored], cache, environ)
+    planned = _choose_shards([item for item in sets if item.id not in stored], context)
     jobs = make_jobs(matrix, cells, sets, planned, unplanned, replacements)
     if options.jobs:
         jobs.write(options.jobs)
@@ -119,12 +118,10 @@ def _counts(
         yield f"{count_text(replaced, 'cell')} to replace: yanked, or lost with its release"
 
 
-def _choose_shards(
-    matrix: Matrix, sets: Sequence[KernelSet], cache: Path, environ: Environ
-) -> dict[str, tuple[str, ...] | str]:
+def _choose_shards(sets: Sequence[KernelSet], context: Context) -> dict[str, tuple[str, ...] | str]:
     """Return the shards by set id, or for a set whose sources cannot be listed the reason."""
-    reader = source_reader(matrix.flash_attn, cache, environ)
-    estimates = estimate_sets(sets, read_cost_model(None, ledger_path(cache)), WORKFLOW_SHARDING, reader)
+    cost_model = read_cost_model(None, ledger_path(context.cache))
+    estimates = estimate_sets(sets, cost_model, WORKFLOW_SHARDING, source_reader(context))
     for kernel_set, estimate in zip(sets, estimates, strict=True):
         if isinstance(estimate, str):
             print_messages(f"cannot plan {kernel_set.id}: {estimate}", f"  hint: {RERUN_HINT}")
@@ -145,12 +142,12 @@ def add_reconcile(parser: argparse.ArgumentParser) -> None:
     add_option(parser, "--kernels-pending", "whether a later run compiles the rest of the kernels", "", choices=choices)
 
 
-def execute_reconcile(options: argparse.Namespace, environ: Environ) -> int:
+def execute_reconcile(options: argparse.Namespace) -> int:
     """Print the cells selected and published as Markdown; exit code 1 for any gap, and for a job that failed."""
     jobs = WorkflowJobs.read(options.jobs)
     selected = {cell.id for cell in jobs.cells}
     with log_to_stderr():
-        rows = held_rows(open_publisher(options.target, environ))
+        rows = held_rows(open_publisher(options.target, options.environ))
     pending = selected if options.kernels_pending == "true" else ()
     available = available_cells(rows, load_matrix(options.matrix))
     outcome = Reconciliation(selected, available, pending, jobs.unplanned, options.results.split())

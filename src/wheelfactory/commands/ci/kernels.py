@@ -9,7 +9,6 @@ import argparse
 import re
 
 from wheelfactory.commands.options import (
-    Environ,
     add_dest,
     add_option,
     add_shared,
@@ -58,12 +57,12 @@ def add(parser: argparse.ArgumentParser) -> None:
     add_shared(parser, "--matrix FILE")
 
 
-def execute(options: argparse.Namespace, environ: Environ) -> int:
+def execute(options: argparse.Namespace) -> int:
     """Download the archives of several kernel sets, and print their paths."""
     matrix, dest = load_matrix(options.matrix), as_directory(options.dest)
     known = group_kernel_sets(matrix, expand(matrix).cells)
     with log_to_stderr():
-        host = open_archive_host(options.target, environ)
+        host = open_archive_host(options.target, options.environ)
         for name in options.sets.split():
             kernel_set = require_set(known, name)
             print_results(str(download_set(host, stored_set_name(matrix, kernel_set), kernel_set.id, dest)))
@@ -81,12 +80,13 @@ def add_collect(parser: argparse.ArgumentParser) -> None:
     add_option(parser, "--round N", "number of runs for these kernels so far (default: 1)", choices=rounds, default=1)
 
 
-def execute_collect(options: argparse.Namespace, environ: Environ) -> int:
+def execute_collect(options: argparse.Namespace) -> int:
     """Upload complete kernel sets; print the cells that can be built, as lines for ``$GITHUB_OUTPUT``."""
     jobs = WorkflowJobs.read(options.jobs)
     with log_to_stderr():
-        published = available_cells(held_rows(open_publisher(options.target, environ)), load_matrix(options.matrix))
-        host = open_archive_host(options.target, environ)
+        publisher = open_publisher(options.target, options.environ)
+        published = available_cells(held_rows(publisher), load_matrix(options.matrix))
+        host = open_archive_host(options.target, options.environ)
         collected = fail_after_last_round(collect_sets(jobs, options.kernels, host), options.round)
     for item in collected:
         print_messages(f"{item.set_jobs.id}: {item.state.value}")
@@ -116,13 +116,13 @@ def add_publish_kernels(parser: argparse.ArgumentParser) -> None:
     add_option(parser, "--attestation BUNDLE", what, required=True)
 
 
-def execute_publish_kernels(options: argparse.Namespace, environ: Environ) -> int:
+def execute_publish_kernels(options: argparse.Namespace) -> int:
     """Publish the kernel archives that `ci collect` uploaded, each with the attestation beside it."""
     jobs, source = WorkflowJobs.read(options.jobs), str(options.attestation)
     bundle = read_bundle(options.attestation)
     archive_names = {set_jobs.id: set_jobs.archive_name for set_jobs in jobs.kernel_sets}
     with log_to_stderr():
-        host = open_attested_archive_host(options.target, environ)
+        host = open_attested_archive_host(options.target, options.environ)
         for subject in read_subjects(bundle, source):
             set_id = archive_set_id(subject.name)
             if set_id not in archive_names:
@@ -141,9 +141,9 @@ def add_check_run(parser: argparse.ArgumentParser) -> None:
     add_dest(parser, "kernels", "move the kernels and proofs into this directory")
 
 
-def execute_check_run(options: argparse.Namespace, environ: Environ) -> int:
+def execute_check_run(options: argparse.Namespace) -> int:
     """Take the kernels of a run, if it is one of build.yml in this repository and its own jobs sealed them."""
-    client = open_client(options.target, environ)
+    client = open_client(options.target, options.environ)
     with log_to_stderr():
         run = read_run(client, options.run)
         require_own_run(run, client.repository)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator
 
-from wheelfactory.commands.options import Environ, print_results
+from wheelfactory.commands.options import print_results
 from wheelfactory.commands.targets import add_target, open_client
 from wheelfactory.core.errors import DONE, FAILED
 from wheelfactory.core.models import FrozenModel
@@ -95,9 +95,9 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.epilog = "example: GITHUB_TOKEN=$(gh auth token) wheelfactory ci settings github:OWNER/REPO"
 
 
-def execute(options: argparse.Namespace, environ: Environ) -> int:
+def execute(options: argparse.Namespace) -> int:
     """Print what a repository lacks that its workflows need, and what to do; exit code 1 if it lacks anything."""
-    client = open_client(options.target, environ)
+    client = open_client(options.target, options.environ)
 
     with log_to_stderr():
         found = list(find_missing_settings(client))

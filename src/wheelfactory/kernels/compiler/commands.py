@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache, cached_property
 from pathlib import Path
 
@@ -67,7 +67,6 @@ class CompileCommands:
     """Makes the compiles of a build; `scratch` takes what is not kept."""
 
     inputs: CompileInputs
-    environ: Mapping[str, str]
     ledger: Ledger
     scratch: Path
 
@@ -79,7 +78,8 @@ class CompileCommands:
         options = ("-fsyntax-only", *_to_clang("-emit-pch", "-o", str(output)))
         argv = [*self._hipcc(targets), "-cuid=header", "-x", "hip", *options, str(source)]
         header = directives[-1].split('"')[1]
-        return self._compile(f"{header} for {targets[0]}", header, (), output, argv, HEADER_CPU_S)
+        name, folder = f"{header} for {targets[0]}", self.inputs.root
+        return Compile(name, header, (), output, argv, folder, self._kernel_environ, HEADER_CPU_S)
 
     def header_path(self, directives: tuple[str, ...], targets: tuple[str, ...]) -> Path:
         """Where that compile writes the precompiled header."""
@@ -116,8 +116,7 @@ class CompileCommands:
         argv = kernel_command(command[0], command[1:], source, str(output))
         predicted_s = self.predicted_s(name, targets, empty_sources=empty)
         label = f"{name} for {targets[0]}" if len(targets) == 1 else name
-        made = self._compile(label, name, targets, output, argv, predicted_s)
-        return replace(made, folder=folder, is_empty=empty)
+        return Compile(label, name, targets, output, argv, folder, self._kernel_environ, predicted_s, empty)
 
     def binding(self, edge: Edge) -> Compile:
         """The compile of a binding as setup.py wants it, but with the same object on another tree and beside torch."""
@@ -125,21 +124,17 @@ class CompileCommands:
         roots = [self.inputs.root, *_TORCH.findall(edge.command)]
         options = [f"-cuid={edge.name}", *(f"-ffile-prefix-map={root}/=" for root in dict.fromkeys(roots))]
         argv = ["/bin/sh", "-c", " ".join([edge.command, *map(shlex.quote, options)])]
-        return Compile(edge.name, edge.name, (), Path(edge.output), argv, str(Path.cwd()), self.environ, BINDING_CPU_S)
+        folder, environ = str(Path.cwd()), self.inputs.environ
+        return Compile(edge.name, edge.name, (), Path(edge.output), argv, folder, environ, BINDING_CPU_S)
 
     def _hipcc(self, targets: tuple[str, ...]) -> list[str]:
         options = target_options(targets, self.inputs.archs, str(self.scratch / PLACEHOLDER))
         return [self.inputs.hipcc, *target_flags(self.inputs.flags, targets), *options]
 
-    def _compile(
-        self, name: str, source: str, targets: tuple[str, ...], output: Path, argv: list[str], predicted_s: float
-    ) -> Compile:
-        return Compile(name, source, targets, output, argv, self.inputs.root, self._kernel_environ, predicted_s)
-
     @cached_property
     def _kernel_environ(self) -> Mapping[str, str]:
         # the flags of that variable are on the command line already
-        return {key: value for key, value in self.environ.items() if key != APPEND_VARIABLE}
+        return {key: value for key, value in self.inputs.environ.items() if key != APPEND_VARIABLE}
 
 
 def _to_clang(*options: str) -> list[str]:
@@ -147,10 +142,8 @@ def _to_clang(*options: str) -> list[str]:
     return [word for option in options for word in ("-Xclang", option)]
 
 
-def read_driver_bundler(
-    inputs: CompileInputs, scratch: Path, environ: Mapping[str, str], archs: Sequence[str]
-) -> Bundler:
+def read_driver_bundler(inputs: CompileInputs, scratch: Path, archs: Sequence[str]) -> Bundler:
     """Read how the driver bundles device code. Raises `CannotComposeError` if that is another way than ours."""
-    commands = CompileCommands(inputs, environ, Ledger(), scratch)
+    commands = CompileCommands(inputs, Ledger(), scratch)
     asked = commands.kernel(next(iter(inputs.kernels)), whole_targets(archs), scratch / "asked.o")
     return read_bundler(asked.argv, asked.folder, asked.environ, archs)

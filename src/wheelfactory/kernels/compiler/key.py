@@ -219,6 +219,8 @@ class CompileInputs:
     early_inline_disabled: bool
     """Whether early inlining is disabled, because it blows up in this compiler."""
     guards: Guards
+    environ: Mapping[str, str]
+    """Of setup.py, and of the compiles."""
 
     def target_lists(self, requested: tuple[str, ...]) -> tuple[tuple[str, ...], ...]:
         """The lists of targets to compile for: the requested one, else each arch and the host.
@@ -273,4 +275,5 @@ def inspect_compiles(edges: Sequence[Edge], environ: Mapping[str, str]) -> Compi
         keys=make_keys([edge.source for edge in kernels], flags, target_lists, compiler, rocm, environ),
         early_inline_disabled=tamed,
         guards={edge.name: guard for edge in kernels if (guard := read_guard(edge.source))},
+        environ=environ,
     )

@@ -63,7 +63,7 @@ NOT_LINKED = 64
 refused."""
 
 
-def compile_set(request: CompileRequest, inputs: CompileInputs, environ: Mapping[str, str]) -> CompileResult:
+def compile_set(request: CompileRequest, inputs: CompileInputs) -> CompileResult:
     """Compile the requested kernels in the current folder, and return the result.
 
     Raises `BuildError` if the request is refused, an object cannot be saved, or memory is too small for one compile
@@ -74,22 +74,23 @@ def compile_set(request: CompileRequest, inputs: CompileInputs, environ: Mapping
         inputs = replace(inputs, keys=adopt_keys(inputs.keys, request.archive_keys))
     require_matching_keys([inputs.keys[targets] for targets in parts], request.archive_keys)
     if not request.targets:
-        increase_stack_limit_for_link(os.getppid(), inputs.outputs, environ)  # of setup.py, which starts the linker
+        # of setup.py, which starts the linker
+        increase_stack_limit_for_link(os.getppid(), inputs.outputs, inputs.environ)
     kernels = Path(request.kernels)
     with scratch_dir(kernels) as scratch:
         (scratch / PLACEHOLDER).write_bytes(PLACEHOLDER_BYTES)
         try:
             archs = [targets[0] for targets in parts if targets != (HOST,)] or inputs.archs[:1]
-            bundler = read_driver_bundler(inputs, scratch, environ, archs)
-            return _Build(request, inputs, environ, scratch, bundler, parts).compile()
+            bundler = read_driver_bundler(inputs, scratch, archs)
+            return _Build(request, inputs, scratch, bundler, parts).compile()
         except CannotComposeError as error:
-            require_supported_archs(inputs.hipcc, inputs.archs, environ)  # else that is the reason
+            require_supported_archs(inputs.hipcc, inputs.archs, inputs.environ)  # else that is the reason
             if request.targets:
                 hint = "compile whole objects with each cell: build it without --kernels"
                 raise BuildError("this compiler's objects cannot be put together", str(error), hint) from None
             print(f"{NOTICE_PREFIX}{error}: compiling whole objects the ordinary way", flush=True)
         whole = (whole_targets(inputs.archs),)
-        return _Build(request, inputs, environ, scratch, None, whole).compile()
+        return _Build(request, inputs, scratch, None, whole).compile()
 
 
 @dataclass
@@ -98,7 +99,6 @@ class _Build:
 
     request: CompileRequest
     inputs: CompileInputs
-    environ: Mapping[str, str]
     scratch: Path
     bundler: Bundler | None
     """None for whole objects."""
@@ -129,7 +129,7 @@ class _Build:
             for note in _notes(request, inputs, stores, missing):
                 print(f"{NOTICE_PREFIX}{note}", flush=True)
             if missing:
-                require_supported_archs(inputs.hipcc, inputs.archs, self.environ)
+                require_supported_archs(inputs.hipcc, inputs.archs, inputs.environ)
             else:
                 held.close()  # only bindings are left, and no other build shares them
             run = self._run(stores, missing)
@@ -152,7 +152,7 @@ class _Build:
 
     def _run(self, stores: Mapping[Targets, Store], missing: Sequence[Part]) -> CompileRun:
         ledger = _ledger(self.request, self.inputs, stores)
-        commands = CompileCommands(self.inputs, self.environ, ledger, self.scratch)
+        commands = CompileCommands(self.inputs, ledger, self.scratch)
         bindings = [] if self.request.targets else [commands.binding(edge) for edge in self.inputs.bindings]
         composed = self.bundler is not None
         predicted = {part: commands.predicted_s(*part, empty_sources=composed) for part in missing}
@@ -248,7 +248,7 @@ def main(arguments: list[str]) -> int:
             os.execv(request.ninja, [request.ninja, *arguments])
         require_planned_sources(inputs.kernels, request.planned_sources)
         run = write_survey if request.survey else compile_set
-        result = run(request, inputs, os.environ)
+        result = run(request, inputs)
     except (BuildError, OSError) as error:
         what, hint = "cannot compile kernels", "fix the cause, then run the same command again"
         refusal = error if isinstance(error, BuildError) else BuildError(what, str(error), hint)

@@ -75,13 +75,13 @@ def worker_compiler(content: str, rocm: str) -> str:
     return hashlib.sha256(f"{content}\n{rocm_headers_sha256(rocm)}".encode()).hexdigest()
 
 
-def write_survey(request: CompileRequest, inputs: CompileInputs, environ: Mapping[str, str]) -> CompileResult:
+def write_survey(request: CompileRequest, inputs: CompileInputs) -> CompileResult:
     """Write the compiles of the requested targets, or of all, to `request.survey`, and copy their files beside it.
 
     Raises `BuildError` if the compiler does not support an arch, or if its objects cannot be put together from parts.
     """
-    require_supported_archs(inputs.hipcc, inputs.archs, environ)
-    _require_composable(inputs, environ)
+    require_supported_archs(inputs.hipcc, inputs.archs, inputs.environ)
+    _require_composable(inputs)
     rocm, root = rocm_root(inputs.hipcc), Path(inputs.root)
     headers = [str(path.relative_to(root)) for path in header_paths(inputs.flags, root)]
     sources = {name: os.path.relpath(edge.source, root) for name, edge in inputs.kernels.items()}
@@ -89,7 +89,7 @@ def write_survey(request: CompileRequest, inputs: CompileInputs, environ: Mappin
     for name in (*headers, *sources.values()):  # in a container, setup.py runs in a folder of the container
         (copy / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(root / name, copy / name)
-    version = run_tool([inputs.hipcc, "--version"], environ).stdout.splitlines()
+    version = run_tool([inputs.hipcc, "--version"], inputs.environ).stdout.splitlines()
     survey = Survey(
         root=str(copy),
         headers=tuple(headers),
@@ -97,7 +97,7 @@ def write_survey(request: CompileRequest, inputs: CompileInputs, environ: Mappin
         compiler=inputs.compiler.content,
         worker_compiler=worker_compiler(inputs.compiler.content, rocm),
         comment=next((line.strip() for line in version if "clang version" in line), ""),  # clang writes it into objects
-        environ=key_environment(environ, rocm),
+        environ=key_environment(inputs.environ, rocm),
         parts=tuple(_part(inputs, targets) for targets in inputs.target_lists(request.targets)),
     )
     write_atomic(Path(request.survey), json.dumps(asdict(survey)).encode())
@@ -111,9 +111,9 @@ def _part(inputs: CompileInputs, targets: tuple[str, ...]) -> SurveyPart:
     return SurveyPart(key, (inputs.hipcc, *options), sources)
 
 
-def _require_composable(inputs: CompileInputs, environ: Mapping[str, str]) -> None:
+def _require_composable(inputs: CompileInputs) -> None:
     try:
-        read_driver_bundler(inputs, Path.cwd(), environ, inputs.archs)
+        read_driver_bundler(inputs, Path.cwd(), inputs.archs)
     except CannotComposeError as error:
         hint = "compile whole objects with each cell: build without --remote"
         raise BuildError("this compiler's objects cannot be put together", str(error), hint) from None
