@@ -312,6 +312,8 @@ def test_the_module_of_a_second_install_is_no_leftover(site: Site) -> None:
     found = diagnose_machine(replace(good_machine(site), flash_attn=shadowed), FACTS)
     assert [diagnosis.name for diagnosis in found] == ["two flash-attn installs"]
     assert other in found[0].what
+    mixed = replace(shadowed, error="ImportError: cannot import name 'x' from 'flash_attn'")
+    assert only(replace(good_machine(site), flash_attn=mixed)) == found[0], "no unknown error"
 
 
 def test_two_installs_in_one_directory(site: Site) -> None:
