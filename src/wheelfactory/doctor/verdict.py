@@ -144,7 +144,7 @@ def name_wheel(wheel: PublishedWheel) -> str:
 
 
 def _on_gpus(machine: Machine) -> str:
-    archs = visible_archs(machine)
+    archs = () if machine.torch and machine.torch.cuda and machine.torch.sees_gpu else visible_archs(machine)
     return f" on {', '.join(archs)}" if archs else ""
 
 
