@@ -237,7 +237,7 @@ def test_our_triton_wheel_with_the_ck_backend_selected(site: Site) -> None:
     found = only(good_machine(made, TRITON_TORCH))
     assert found.name == "wrong backend selected"
     assert found.what.startswith(f"{VARIABLE}=FALSE asks for the Composable Kernel backend")
-    assert found.remedy.startswith(f"unset {VARIABLE};")
+    assert found.remedy.startswith(f"unset {VARIABLE}, then ")
 
 
 def test_triton_selected_in_a_compiled_wheel(site: Site) -> None:

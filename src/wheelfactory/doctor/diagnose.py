@@ -159,7 +159,7 @@ def _explanations(machine: Machine, installed: InstalledFlashAttn, facts: Doctor
         yield Diagnosis("autotuning fails", what, "unset FLASH_ATTENTION_TRITON_AMD_AUTOTUNE")
     # raised by our Triton wheels if it is FALSE
     if error.startswith((f"ImportError: {TRITON_VARIABLE}=", f"RuntimeError: {TRITON_VARIABLE}=")):
-        remedy = f"unset {TRITON_VARIABLE}; or, for ck, {INSTALL_MATCHING_WHEEL}"
+        remedy = f"unset {TRITON_VARIABLE}, then it uses Triton (for CK, run the doctor with --backend ck)"
         yield Diagnosis("wrong backend selected", error.partition(": ")[2], remedy)
     if _NO_CODE.search(error):
         yield from check_gpu_code(machine, installed)

@@ -72,7 +72,7 @@ def check_override(machine: Machine) -> Iterator[Diagnosis]:
         own = ", ".join(map(format_gpu, dict.fromkeys(machine.gpus)))
         override = f"{OVERRIDE}={machine.environ[OVERRIDE]}"
         same = any(arch[:-2] == target[:-2] for arch in machine.gpus)
-        why = "your torch does not have" if same else "is of another generation"
+        why = "torch does not have" if same else "is of another generation"
         what = f"{override} makes {own} use code for {target}, which {why}"
         yield Diagnosis("no code for this GPU", what, f"unset {OVERRIDE}")
 
