@@ -65,6 +65,8 @@ def test_a_value_that_no_wheel_has_is_answered_with_the_values_that_exist() -> N
         "no wheels for torch 2.4; available: 2.9, 2.5",
         "no wheels for gfx900; available: gfx942, gfx1100, strix",
     )
+    without_wheels = replace(TABLES, tables=(SupportTable(("torch",), (3, 0)),))
+    assert without_wheels.find_support({"torch": "2.4"}).reasons == ("no wheels for torch 2.4; available: 2.5",)
 
 
 def test_ck_may_work_with_amds_torch_where_an_image_has_it() -> None:

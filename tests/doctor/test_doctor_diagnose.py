@@ -237,7 +237,7 @@ def test_our_triton_wheel_with_the_ck_backend_selected(site: Site) -> None:
     found = only(good_machine(made, TRITON_TORCH))
     assert found.name == "wrong backend selected"
     assert found.what.startswith(f"{VARIABLE}=FALSE asks for the Composable Kernel backend")
-    assert found.remedy.startswith(f"unset {VARIABLE};")
+    assert found.remedy.startswith(f"unset {VARIABLE}, then ")
 
 
 def test_triton_selected_in_a_compiled_wheel(site: Site) -> None:
@@ -312,6 +312,8 @@ def test_the_module_of_a_second_install_is_no_leftover(site: Site) -> None:
     found = diagnose_machine(replace(good_machine(site), flash_attn=shadowed), FACTS)
     assert [diagnosis.name for diagnosis in found] == ["two flash-attn installs"]
     assert other in found[0].what
+    mixed = replace(shadowed, error="ImportError: cannot import name 'x' from 'flash_attn'")
+    assert only(replace(good_machine(site), flash_attn=mixed)) == found[0], "no unknown error"
 
 
 def test_two_installs_in_one_directory(site: Site) -> None:

@@ -162,7 +162,8 @@ class SupportTables:
         return {"rocm": minor} if rocm not in self.axes["rocm"] and minor in self.axes["rocm"] else {}
 
     def _not_listed(self, axis: str, value: str) -> str:
-        return f"no wheels for {name_choice(axis, value)}; available: {', '.join(self.axes[axis])}"
+        served = (one for one in self.axes[axis] if self._is_possible({axis: one}, self.tables, Answer.MAY_WORK))
+        return f"no wheels for {name_choice(axis, value)}; available: {', '.join(served)}"
 
     def _domain(self, choices: Choices, axis: str) -> Sequence[int]:
         values = self.axes[axis]

@@ -88,7 +88,7 @@ _AOTRITON = "TORCH_ROCM_AOTRITON_ENABLE_EXPERIMENTAL"
 
 def find_notes(machine: Machine, facts: DoctorFacts, *, changes_torch: bool) -> Iterator[str]:
     """Yield what to know once flash-attn works; `changes_torch`: whether the steps install another torch."""
-    archs = visible_archs(machine)
+    archs = () if uses_nvidia(machine, facts) else visible_archs(machine)
     radeons = [arch for arch in archs if arch.startswith(("gfx11", "gfx120"))]
     if radeons and machine.environ.get(_AOTRITON) != "1" and (changes_torch or not _has_broken_aotriton(machine)):
         yield f"Tip: `export {_AOTRITON}=1` speeds up torch's own attention on {', '.join(radeons)}."

@@ -82,7 +82,7 @@ def _diagnoses(machine: Machine, facts: DoctorFacts) -> Iterator[Diagnosis]:
         lacks_gpu = machine.torch and machine.torch.sees_gpu is False and _NO_DEVICE.search(installed.error)
         is_explained = not installed.error or lacks_gpu or any(one.name != "unmet requirement" for one in torch)
         explained = None if is_explained else explain_error(machine, installed, facts)
-        if explained:
+        if explained and not (installed.other_installs and explained.name == "unknown import error"):
             yield explained
         if has_cuda_label(installed) and (explained is None or explained.name != "built for CUDA"):
             yield cuda_build(installed)
@@ -114,7 +114,7 @@ def _about_packages(machine: Machine, installed: InstalledFlashAttn) -> Iterator
     here = installed.other_installs if installed.error else beside(installed)
     if here:
         what = f"several installs: {installed} in {installed.location}, and {' and '.join(here)}"
-        again = f"{uninstall_command(machine, 'flash-attn')} (once for each), then reinstall one of them"
+        again = f"{uninstall_command(machine, 'flash-attn')}, then once more for each other, and reinstall one of them"
         yield Diagnosis("two flash-attn installs", what, again)
     if installed.shadowing_dir:
         folder = shlex.quote(installed.shadowing_dir)
@@ -159,7 +159,7 @@ def _explanations(machine: Machine, installed: InstalledFlashAttn, facts: Doctor
         yield Diagnosis("autotuning fails", what, "unset FLASH_ATTENTION_TRITON_AMD_AUTOTUNE")
     # raised by our Triton wheels if it is FALSE
     if error.startswith((f"ImportError: {TRITON_VARIABLE}=", f"RuntimeError: {TRITON_VARIABLE}=")):
-        remedy = f"unset {TRITON_VARIABLE}; or, for ck, {INSTALL_MATCHING_WHEEL}"
+        remedy = f"unset {TRITON_VARIABLE}, then it uses Triton (for CK, run the doctor with --backend ck)"
         yield Diagnosis("wrong backend selected", error.partition(": ")[2], remedy)
     if _NO_CODE.search(error):
         yield from check_gpu_code(machine, installed)

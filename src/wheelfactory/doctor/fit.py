@@ -133,7 +133,7 @@ def may_change_torch(machine: Machine) -> bool:
     torch = machine.torch
     if machine.container == "wsl":
         return False
-    return torch is None or torch.origin is TorchOrigin.PYTORCH or not (torch.hip or torch.error)
+    return torch is None or torch.origin is TorchOrigin.PYTORCH or torch.is_for_cuda or not (torch.hip or torch.error)
 
 
 def _change(machine: Machine, facts: DoctorFacts, wheel: PublishedWheel) -> tuple[object, ...]:

@@ -4,8 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from wheelfactory.core.gpus import OVERRIDES, find_override_arch
-from wheelfactory.doctor.gpu_match import OVERRIDE, foreign_override, format_gpu, lacks_code, list_visible_gpus
+from wheelfactory.core.gpus import find_override_arch
+from wheelfactory.doctor.gpu_match import (
+    OVERRIDE,
+    foreign_override,
+    format_gpu,
+    lacks_code,
+    list_visible_gpus,
+    may_have_code,
+    visible_archs,
+)
 from wheelfactory.doctor.installed_flash_attn import has_cuda_label, has_label, is_compiled, list_compiled_archs
 from wheelfactory.doctor.machine import Device, Diagnosis, InstalledFlashAttn, Machine
 from wheelfactory.doctor.torch_checks import uses_triton
@@ -58,19 +66,23 @@ def check_override(machine: Machine) -> Iterator[Diagnosis]:
     """Yield an override that makes the GPUs use code of another generation."""
     value = machine.environ.get(OVERRIDE)
     if value and find_override_arch(value) is None:
-        ways = (f"export {OVERRIDE}={OVERRIDES[arch]}" for arch in machine.gpus if arch in OVERRIDES)
         what = f"{OVERRIDE} is {value!r}, and not three numbers such as 10.3.0"
-        yield Diagnosis("no code for this GPU", what, next(ways, f"unset {OVERRIDE}"))
+        yield Diagnosis("no code for this GPU", what, f"unset {OVERRIDE}")
     if target := foreign_override(machine):
         own = ", ".join(map(format_gpu, dict.fromkeys(machine.gpus)))
         override = f"{OVERRIDE}={machine.environ[OVERRIDE]}"
-        what = f"{override} makes {own} use code for {target}, which is of another generation"
+        same = any(arch[:-2] == target[:-2] for arch in machine.gpus)
+        why = "torch does not have" if same else "is of another generation"
+        what = f"{override} makes {own} use code for {target}, which {why}"
         yield Diagnosis("no code for this GPU", what, f"unset {OVERRIDE}")
 
 
 def check_gpu_access(machine: Machine) -> Iterator[Diagnosis]:
     """Yield what keeps torch from using the GPUs; nothing if it sees one, or has no code for them."""
-    if (machine.torch and machine.torch.sees_gpu) or (lacks_code(machine) and not _hiding(machine)):
+    torch, hidden = machine.torch, set(machine.gpus) - set(visible_archs(machine))
+    if torch and lacks_code(machine) and _hiding(machine) and any(may_have_code(torch, arch) for arch in hidden):
+        yield _not_seen(machine)
+    if (torch and torch.sees_gpu) or (lacks_code(machine) and not _hiding(machine)):
         return
     closed = [device for device in machine.devices if device.exists and not device.usable]
     has_render = any("renderD" in device.path for device in machine.devices if device.exists)
@@ -86,7 +98,7 @@ def check_gpu_access(machine: Machine) -> Iterator[Diagnosis]:
         what = "/dev/kfd can be opened, but the driver lists no GPU"
         remedy = "run rocminfo, or sudo dmesg | grep amdgpu (on the host if this is a container)"
         yield Diagnosis("no GPU", what, remedy)
-    elif machine.gpus and machine.torch and machine.torch.hip and machine.torch.sees_gpu is False:
+    elif machine.gpus and torch and torch.hip and torch.sees_gpu is False and not foreign_override(machine):
         yield _not_seen(machine)
 
 
@@ -117,22 +129,14 @@ _KEEP_GROUPS = "start the container with `podman run --group-add keep-groups --s
 _WAYS = {
     "kubernetes": "request a GPU in the pod's resources.limits (amd.com/gpu: 1); this needs AMD's device plugin",
     "apptainer": "start the container with `apptainer exec --rocm ...`",
-    "lxc": "on the host, give the LXC container the devices: on Proxmox `pct set ID --dev0 /dev/kfd --dev1 "
-    "/dev/dri/renderD128`, else lxc.cgroup2.devices.allow and lxc.mount.entry in its configuration",
+    "lxc": "on the host, give the LXC container the devices: on Proxmox `pct set ID --dev0 /dev/kfd,gid=GID --dev1 "
+    "/dev/dri/renderD128,gid=GID` (GID of its group render), else lxc.cgroup2.devices.allow and lxc.mount.entry",
     "flatpak": "run Python outside of the Flatpak sandbox, or start the program with `flatpak run --device=all APP`",
     "snap": "run Python outside of the Snap sandbox, which does not pass /dev/kfd",
     "systemd-nspawn": "start the container with `systemd-nspawn --bind=/dev/kfd --bind=/dev/dri "
     "--property=DeviceAllow='/dev/kfd rw' --property=DeviceAllow='char-drm rw' ...`",
-    "wsl": "start the container with `docker run --device=/dev/dxg "
-    "--volume /usr/lib/wsl/lib/libdxcore.so:/usr/lib/libdxcore.so ...`, as AMD's guide for WSL says",
-    "toolbox": "create the toolbox on a host whose /dev/kfd opens; it passes all devices of the host",
-}
-# the same for devices that belong to nobody inside
-_FOR_NOBODY = {
-    "podman": _KEEP_GROUPS,
-    "toolbox": "on the host, `sudo chmod a+rw /dev/kfd /dev/dri/renderD*`",
-    "lxc": "on the host, give them a group of the container: on Proxmox `pct set ID --dev0 /dev/kfd,gid=GID --dev1 "
-    "/dev/dri/renderD128,gid=GID`, with the GID of `getent group render` in the container",
+    "wsl": "add `--device=/dev/dxg --volume /usr/lib/wsl/lib/libdxcore.so:/usr/lib/libdxcore.so` to `docker run`",
+    "toolbox": "create the toolbox on a host whose /dev/kfd opens for every user; it passes all devices of the host",
 }
 
 
@@ -154,8 +158,9 @@ def _not_allowed(machine: Machine, closed: Sequence[Device]) -> Diagnosis:
         remedy = "set the pod's securityContext.supplementalGroups to the group of the node's device"
         return _no_permission(what, f"{remedy} (or its device plugin)")
     if container and set(groups) & {"nogroup", "nobody", "65534"}:
-        if container in _FOR_NOBODY:
-            return _no_permission(f"{what}: unprivileged {container} drops its groups", _FOR_NOBODY[container])
+        if container in ("podman", "toolbox", "lxc"):
+            remedy = _KEEP_GROUPS if container == "podman" else _start(container)
+            return _no_permission(f"{what}: unprivileged {container} drops the groups of the host", remedy)
         what = f"{what}: they belong to nobody here, as under Docker Desktop, whose containers run in a virtual machine"
         remedy = "use Docker Engine, without Docker Desktop (`docker context use default`), and not its rootless mode"
         return _no_permission(what, remedy)
@@ -189,7 +194,8 @@ def _hiding(machine: Machine) -> list[str]:
 
 def _not_seen(machine: Machine) -> Diagnosis:
     listed = ", ".join(map(format_gpu, dict.fromkeys(machine.gpus)))
-    what = f"the driver lists {listed}, but {machine.torch} sees no GPU"
+    seen = machine.torch.archs if machine.torch else ()
+    what = f"the driver lists {listed}, but {machine.torch} sees {' and '.join(seen) or 'no GPU'}"
     if hiding := _hiding(machine):
         settings = ", ".join(f"{name} is {machine.environ[name]!r}" for name in hiding)
         return Diagnosis("GPU hidden", f"{what}: {settings}", f"unset {' '.join(hiding)}")

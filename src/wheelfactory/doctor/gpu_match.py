@@ -54,10 +54,10 @@ def _judge_arch(arch: str, tables: SupportTables) -> GpuSupport:
 def lacks_code(machine: Machine) -> tuple[str, ...]:
     """Return the visible GPUs if the installed torch says that it has code for none of them; otherwise nothing."""
     archs, torch = visible_archs(machine), machine.torch
-    return archs if torch and not any(_may_have_code(torch, arch) for arch in archs) else ()
+    return archs if torch and not any(may_have_code(torch, arch) for arch in archs) else ()
 
 
-def _may_have_code(torch: InstalledTorch, arch: str) -> bool:
+def may_have_code(torch: InstalledTorch, arch: str) -> bool:
     # ROCm decides which GPUs can run code for a family or SPIR-V
     is_open = any(one.endswith(("generic", "spirv")) for one in torch.arch_list)
     return arch in torch.arch_list or is_open or not torch.arch_list
@@ -72,7 +72,7 @@ def uses_nvidia(machine: Machine, facts: DoctorFacts) -> bool:
 def gpu_support(wheel: PublishedWheel, arch: str, machine: Machine, facts: DoctorFacts) -> Support:
     """Return whether a wheel works on a GPU: by its archs, the installed torch and the rules of the matrix."""
     torch = _matching_torch(wheel, machine)
-    if torch and not _may_have_code(torch, arch):
+    if torch and not may_have_code(torch, arch):
         return Support(Answer.DOES_NOT_WORK, (f"your torch has no code for {arch}",))
     is_own = arch in set(map(without_features, wheel.archs))
     if not is_own and wheel.built.backend is Backend.CK:
@@ -185,8 +185,10 @@ def list_visible_gpus(machine: Machine) -> list[tuple[str, str]]:
 def foreign_override(machine: Machine) -> str | None:
     """Return the arch of an override that is of another generation than all GPUs, such as gfx1100 for gfx1201.
 
-    It can hang the machine (Comfy-Org/ComfyUI#7400).
+    It can hang the machine (Comfy-Org/ComfyUI#7400). Also one that torch has no code for, if it has code for the GPUs.
     """
     target = find_override_arch(machine.environ.get(OVERRIDE, "")) or ""
-    same = [arch for arch in machine.gpus if arch[:-2] == target[:-2]]
-    return target if target and machine.gpus and not same else None
+    same = any(arch[:-2] == target[:-2] for arch in machine.gpus)
+    listed = machine.torch.arch_list if machine.torch else ()
+    is_worse = target not in listed and set(machine.gpus) <= set(listed)
+    return target if target and machine.gpus and (is_worse or not same) else None

@@ -98,6 +98,12 @@ class InstalledTorch:
         return find_major_minor(self.version)
 
     @property
+    def is_for_cuda(self) -> bool:
+        """Whether it is a build for CUDA; if it does not import, its label or the library that it lacks says so."""
+        lacks_cuda = re.search(r"lib(?:cud|cublas|nccl|nv)\w*\.so", self.error) and "+rocm" not in self.version
+        return bool(self.cuda or lacks_cuda or (self.error and re.search(r"\+cu\d", self.version)))
+
+    @property
     def origin(self) -> TorchOrigin:
         """Who built it."""
         return find_origin(self.version)

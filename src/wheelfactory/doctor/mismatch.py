@@ -71,10 +71,9 @@ def _triton_reasons(wheel: PublishedWheel, machine: Machine, facts: DoctorFacts)
 
 def torch_build_text(torch: InstalledTorch) -> str:
     """Describe a torch that `DoctorFacts.find_rocm` finds no ROCm for."""
-    local = local_version(torch.version)
-    if torch.cuda or (torch.error and re.match(r"cu\d", local)):
+    if torch.is_for_cuda:
         return "torch is a CUDA build"
-    if torch.error and local != "cpu":
+    if torch.error and local_version(torch.version) != "cpu":
         return "torch cannot be imported, so its ROCm version is unknown"
     return "torch is a CPU build"
 

@@ -59,12 +59,12 @@ def check_torch(machine: Machine, facts: DoctorFacts) -> Iterator[Diagnosis]:
         remedy = "install AMD's torch for WSL (its page \"Install PyTorch for ROCm\" of Radeon), not PyTorch's"
     if torch is None:
         yield Diagnosis("no torch", "torch is not installed in this Python; flash-attn needs it", remedy)
-    elif torch.error:
+    elif torch.error and not torch.is_for_cuda:
         yield _not_imported(machine, torch, facts)
     elif torch.hip is None:
-        kind = f"a CUDA build (CUDA {torch.cuda})" if torch.cuda else "a CPU build"
-        quoted = f": `{machine.flash_attn.error}`" if machine.flash_attn and machine.flash_attn.error else ""
-        what = f"{machine.torch} is {kind}; flash-attn on an AMD GPU needs torch built for ROCm{quoted}"
+        kind = f"a {'CUDA' if torch.is_for_cuda else 'CPU'} build{f' (CUDA {torch.cuda})' if torch.cuda else ''}"
+        error = torch.error or (machine.flash_attn.error if machine.flash_attn else "")
+        what = f"{torch} is {kind}; flash-attn on an AMD GPU needs torch built for ROCm{f': `{error}`' * bool(error)}"
         yield Diagnosis("torch is not built for ROCm", what, remedy)
     elif torch.gpu_error:
         what = f"{machine.torch} imports, but its first call of the GPU ended: {torch.gpu_error}"

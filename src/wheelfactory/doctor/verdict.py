@@ -144,7 +144,7 @@ def name_wheel(wheel: PublishedWheel) -> str:
 
 
 def _on_gpus(machine: Machine) -> str:
-    archs = visible_archs(machine)
+    archs = () if machine.torch and machine.torch.cuda and machine.torch.sees_gpu else visible_archs(machine)
     return f" on {', '.join(archs)}" if archs else ""
 
 
@@ -158,8 +158,7 @@ def _why_none(machine: Machine, diagnoses: Sequence[Diagnosis], fit: Fit, wanted
         return f"this site has no wheel of {' with '.join(asked) or 'flash-attn'}; the matrix has {known}"
     unknown = [format_gpu(*gpu) for gpu in gpus if gpu[0] not in facts.support.axes["gpu"]]
     if code := next((one.what for one in diagnoses if one.name == "no code in torch"), None):
-        none = ", and no torch of the matrix with a wheel has; AMD does not support it"
-        return f"{code}{'' if find_torch(machine, facts) else none}"
+        return code if find_torch(machine, facts) else f"{code}; no torch with a wheel has; AMD does not support it"
     if unknown and len(unknown) == len(gpus):
         return f"no wheel supports {', '.join(unknown)}, which this factory does not know"
     judged = [facts.support.find_support({"gpu": arch, "backend": Backend.TRITON.value}) for arch, _ in gpus]

@@ -68,13 +68,14 @@ TEXTS = {
     "gfx1100": [
         *("7900xtx", "7900 xtx", "XTX", "radion 7900", "w7900", "RX 7900 XTZ", "navi31", "gfx 1100"),
         *("1100", "Sapphire Pulse RX 7900 XT 20GB", "RX7900XTX", "W7800 48GB", "Radeon Pro W7900 Dual Slot", "W7900DS"),
-        *("gfx 11.0.0", "11.0.0", "2x7900XTX", "7900XTX x2", "RX 7900 XT/XTX"),
+        *("gfx 11.0.0", "11.0.0", "2x7900XTX", "7900XTX x2", "RX 7900 XT/XTX", "7900 XTX / RTX 3090"),
+        "Card Model: 0x744c",
         "AMD Radeon RX 7900 XTX (radeonsi, navi31, LLVM 19.1.7, DRM 3.60, 6.8.0-40-generic)",
         f"{PCI} Navi 31 [Radeon RX 7900 XT/7900 XTX/7900 GRE/7900M] (rev c8)",
     ],
     "gfx1101": ["raden rx 7800", "7700xt", "v710", "RX-7800-XT"],
     "gfx1102": [
-        *("7600 xt", "RX 7650 GRE", "steam machine"),
+        *("7600", "7600 xt", "RX 7650 GRE", "steam machine"),
         f"{PCI} Navi 33 [Radeon RX 7600/7600 XT/7600M XT/7600S/7700S / PRO W7600]",
     ],
     "gfx1103": [
@@ -83,17 +84,20 @@ TEXTS = {
     ],
     "gfx1150": [
         *("strix point", "hx370", "ai 9 hx 370", "890m", "ai 9 365", "HX 470", "Ryzen Z2 Extreme", "gorgon point"),
-        *("xbox ally x", "Ryzen AI 9 HX PRO 370", f"{PCI} Strix [Radeon 880M / 890M] (rev c1)"),
+        *("370", "xbox ally x", "Ryzen AI 9 HX PRO 370", f"{PCI} Strix [Radeon 880M / 890M] (rev c1)"),
     ],
     "gfx1151": [
         *("ryzen ai max+ 395", "AI MAX+ PRO 395", "Ryzen AI Max 385", "8060s", "evo-x2", "framework desktop"),
         *("strix halo", "gorgon halo", "ryzen ai max+", "AMD Radeon Graphics (RADV GFX1151)", "gfx1151:xnack-"),
-        *("STX-H", "HP ZBook Ultra"),
+        *("STX-H", "HP ZBook Ultra", f"{PCI} Device 1586 (rev c1)"),
     ],
     "gfx1152": ["AI 7 350", "Ryzen AI 5 340 w/ Radeon 840M", "860M", "krackan point"],
     "gfx1153": ["820M", "Krackan 2"],
-    "gfx1200": ["9060", "9060xt 16 gb", "Navi 44"],
-    "gfx1201": ["9070 XT OC", "PowerColor Red Devil 9070xt", "9070 GRE", "ai pro r9700", "R9600D", "navi 48", "1201"],
+    "gfx1200": ["9060", "9060xt 16 gb", "Navi 44", "RX 9050"],
+    "gfx1201": [
+        *("9070 XT OC", "PowerColor Red Devil 9070xt", "9070 GRE", "ai pro r9700", "R9600D", "navi 48", "1201"),
+        *(f"{PCI} Device 7550 (rev c0)", "1002:7551"),
+    ],
     "gfx1250": ["gfx1250", "mi455x"],
     "gfx1251": ["mi430x"],
     # several GPUs: it asks which one is meant
@@ -129,7 +133,7 @@ TEXTS = {
     "unknown": [
         *("AMD Radeon Graphics", "radeon", "RX", "pro", "xt", "16gb", "gfx1234", "quux", "RX 9080 XT", "RX 7950 XTX"),
         *("AMD Radeon RX 6870M XT", "Radeon Graphics"),
-        *("8300X", "Ryzen 5 5600", "RX 79", "framework 16", "EVO-X1", "MS-01", "workstation"),
+        *("8300X", "Ryzen 5 5600", "RX 79", "framework 16", "EVO-X1", "MS-01", "workstation", "HD 6950"),
     ],
 }
 

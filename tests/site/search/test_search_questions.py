@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 
 import pytest
 
-from doctor.known import FACTS
+from doctor.known import FACTS, KNOWN
 from page_rule import PageRule
 from questions import NOT, QUESTIONS, WORKS, Question
 from search_rows import row_of
@@ -70,6 +70,14 @@ def answers(page: PageRule) -> Mapping[Question, dict[str, Any]]:
     names = ("gpu", "rocm", "torch", "python", "backend")
     queries = [urlencode(dict(zip(names, question, strict=False))) for question in QUESTIONS]
     return dict(zip(QUESTIONS, page.ask(ASK, queries), strict=True))
+
+
+def test_a_torch_that_no_wheel_can_be_for_is_not_offered_instead_of_another(page: PageRule) -> None:
+    asked = [f"torch={torch}" for torch in ("2.4", "2.13.0%2Bcu128", *KNOWN.torch)]
+    old, cuda, *known = page.ask(ASK, asked)
+    served = [torch for torch, found in zip(KNOWN.torch, known, strict=True) if found["answer"] != NOT]
+    assert old["reasons"] == [f"no wheels for torch 2.4; available: {', '.join(served)}"]
+    assert cuda["reasons"] == ["torch 2.13.0+cu128 is not built for ROCm; install one that is first"]
 
 
 def test_a_wheel_for_amds_torch_is_offered_without_a_torch_to_those_who_have_it(page: PageRule) -> None:

@@ -42,7 +42,10 @@
     [/\bryzen\b(?!.*\b(radeon|rx|instinct)\b)/i, /^(Radeon (RX|PRO|R\d|HD)|Instinct|FirePro|A\d|FX|BC)\b/i],
     [/\brx/i, /^(Radeon (HD|R\d)|FirePro|A\d|FX)/i],
     [/^(?!.*\bryzen\b).*\bradeon (pro|rx|hd|r\d)\b/i, /^Ryzen/],
-    [/^(?!.*\bryzen\b)/i, /^Ryzen \d \d{3,4}$/], // a number alone is a graphics card
+    [/\bhd ?\d{4}/i, /^(Radeon (RX|PRO)|Instinct|Ryzen)/i],
+    // a number alone is a graphics card, and none of the old ones
+    [/^(?!.*\bryzen\b)/i, /^Ryzen \d \d{3,4}$/],
+    [/^(?!.*\b[ar]\d)/i, /^(A\d+-\d{4}|Radeon R\d \d{3})$/],
   ];
 
   // Words that do not tell one GPU from another.
@@ -63,7 +66,7 @@
     const words = lower
       .replace(VERSIONS, " ")
       .replace(/(\d) gb?\b/g, "$1gb")
-      .replace(/\b\d{1,2}x(?=[a-z]{0,2}\d{3})/g, "") // 8xMI300X
+      .replace(/\b(\d{1,2}x(?=[a-z]{0,2}\d{3})|0x(?=[\da-f]{4}\b))/g, "") // 8xMI300X, 0x744c
       .split(/[^a-z0-9]+/);
     const isProcessor = /\bryzen\b/.test(lower); // PRO is the same silicon
     return words.filter((word) => word && !BRANDS.test(word) && !(isProcessor && word === "pro"));
@@ -107,8 +110,10 @@
   function readParts(model, written) {
     const parts = written.split(/[,;&]| (?:and|\+) /);
     return parts.flatMap((part) => {
-      const found = part.split(/(?<!\bw)\/(?![^[]*\])/).map((one) => readOne(model, one));
-      return found.every((names) => archsOf(names).size === 1) ? found.flat() : readOne(model, part);
+      const pieces = part.split(/(?<!\bw)\/(?![^[]*\])/);
+      const found = pieces.map((piece) => readOne(model, piece));
+      const isName = (names, place) => archsOf(names).size === 1 || otherGpu(pieces[place], "words");
+      return found.every(isName) ? found.flat() : readOne(model, part);
     });
   }
 

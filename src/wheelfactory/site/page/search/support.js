@@ -124,7 +124,10 @@
   }
 
   function notListed(model, choices, axis) {
-    return `no wheels for ${factory.nameOf(axis, choices[axis])}; available: ${model.axes[axis].join(", ")}`;
+    const name = factory.nameOf(axis, choices[axis]);
+    if (axis === "torch" && /\+(cu|cpu)/.test(name)) return `${name} is not built for ROCm; install one that is first`;
+    const served = model.axes[axis].filter((value) => isPossible(model, { [axis]: value }));
+    return `no wheels for ${name}; available: ${served.join(", ")}`;
   }
 
   // Rules that concern only chosen values come first. Without any: the smallest set of contradicting choices, and the
