@@ -18,7 +18,7 @@ from wheelfactory.core.cell import OFFERED_PRODUCTS, Cell
 from wheelfactory.core.errors import BuildError, VerificationError
 from wheelfactory.matrix.facts import Context
 from wheelfactory.pipeline import run as running
-from wheelfactory.pipeline.build import BatchRun, Failure
+from wheelfactory.pipeline.build import Failure, prove_batch, verify_batch
 from wheelfactory.pipeline.jobs import CellJob, batch_matrix
 from wheelfactory.pipeline.run import CellPipeline, Worklist, run_worklist
 from wheelfactory.release.additions import read_wheel_row, require_products
@@ -113,8 +113,9 @@ def test_a_workflow_builds_it_in_the_first_batch_with_a_cell_that_requires_it() 
 
 def test_a_batch_proves_nothing_of_it_and_verifies_it(given: Context, tmp_path: Path) -> None:
     write_aiter(tmp_path / "wheels")
-    batch = BatchRun(local_executor(given), [NAME], tmp_path / "wheels", given)
-    assert batch.prove() == batch.verify(tmp_path / "rows") == ()
+    executor = local_executor(given)
+    assert prove_batch(executor, [NAME], tmp_path / "wheels", context=given) == ()
+    assert verify_batch(executor, [NAME], tmp_path / "wheels", tmp_path / "rows", context=given) == ()
     (row,) = read_manifest(tmp_path / "rows" / NAME / "manifest.jsonl")
     assert (row.filename, unverified_reason(row)) == (WHEEL, "")
 

@@ -21,7 +21,7 @@ from wheelfactory.core.progress import ignore_progress
 from wheelfactory.kernels.setup_env import FULL_SCOPE, CompileScope
 from wheelfactory.matrix.facts import Context
 from wheelfactory.pipeline import build
-from wheelfactory.pipeline.build import BatchRun, Failure, build_cell, find_wheels
+from wheelfactory.pipeline.build import Failure, build_batch, build_cell, find_wheels, prove_batch, verify_batch
 from wheelfactory.release.manifest import read_manifest
 from wheelfactory.verify.gates import GATES
 from wheelfactory.verify.result import GateResult, Status
@@ -62,14 +62,15 @@ class Machine:
         self.verified.append(cell.id)
         return passed_gates(cell.id)
 
-    def batch(self, *cells: Cell, scope: CompileScope = FULL_SCOPE) -> BatchRun:
-        return BatchRun(cast(Executor, self), [cell.id for cell in cells], self.wheels, self.context, scope)
-
     def build(self, *cells: Cell, scope: CompileScope = FULL_SCOPE) -> tuple[Failure, ...]:
-        return self.batch(*cells, scope=scope).build()
+        names = [cell.id for cell in cells]
+        return build_batch(cast(Executor, self), names, self.wheels, scope, context=self.context)
 
     def verify(self, *cells: Cell, scope: CompileScope = FULL_SCOPE, rebuild_all: bool = False) -> tuple[Failure, ...]:
-        return self.batch(*cells, scope=scope).verify(self.wheels / "rows", rebuild_all=rebuild_all)
+        names, rows = [cell.id for cell in cells], self.wheels / "rows"
+        return verify_batch(
+            cast(Executor, self), names, self.wheels, rows, scope, rebuild_all=rebuild_all, context=self.context
+        )
 
 
 @pytest.fixture
@@ -191,7 +192,7 @@ def test_the_slow_gates_run_after_those_that_only_read(machine: Machine, monkeyp
 
     monkeypatch.setattr(build, "verify", recorded)
     finished_wheel(machine.wheels, TRITON)
-    assert machine.batch(TRITON, CK).prove() == ()
+    assert prove_batch(cast(Executor, machine), [TRITON.id, CK.id], machine.wheels, context=machine.context) == ()
     assert gates[:3] == ["identity", "record", "contents"]
     assert gates[-1] == "emulation"
     assert "import" not in gates

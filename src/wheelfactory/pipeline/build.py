@@ -184,100 +184,101 @@ def find_wheels(folder: Path) -> dict[str, Path]:
     return found
 
 
-@dataclass(frozen=True)
-class BatchRun:
-    """Cells or products of a batch, by name, on one machine. What fails does not stop the others, and is returned.
+def build_batch(
+    executor: Executor, names: Sequence[str], dest: Path, scope: CompileScope, *, context: Context
+) -> tuple[Failure, ...]:
+    """Build the wheels of these cells or products that `dest` does not have; return what failed.
 
     What the deadline of `scope` leaves is one failure, a `RunAgainError`.
     """
 
-    executor: Executor
-    names: Sequence[str]
-    wheels: Path
-    """The folder of their wheels."""
-    context: Context
-    scope: CompileScope = FULL_SCOPE
+    def build(name: str, report_progress: ProgressCallback) -> None:
+        if name in PRODUCTS:
+            build_wheel(pin_product(name, context), dest, context.cache)
+        else:
+            build_cell(executor, Cell.parse(name), dest, report_progress, context=context, scope=scope)
 
-    def build(self) -> tuple[Failure, ...]:
-        """Build the wheels that the folder does not have."""
+    built = find_wheels(dest)
+    return _for_each(executor, [name for name in names if name not in built], build, scope.deadline)
 
-        def build(name: str, report_progress: ProgressCallback) -> None:
-            if name in PRODUCTS:
-                build_wheel(pin_product(name, self.context), self.wheels, self.context.cache)
-            else:
-                cell = Cell.parse(name)
-                build_cell(self.executor, cell, self.wheels, report_progress, context=self.context, scope=self.scope)
 
-        built = find_wheels(self.wheels)
-        return self._for_each([name for name in self.names if name not in built], build)
+def prove_batch(
+    executor: Executor, names: Sequence[str], wheels: Path, deadline: float | None = None, *, context: Context
+) -> tuple[Failure, ...]:
+    """Run the slow gates of the wheels of these cells, whose proofs stay in the cache; return what they refuse.
 
-    def prove(self) -> tuple[Failure, ...]:
-        """Run the slow gates of the wheels of the cells, whose proofs stay in the cache.
+    Wheels that differ only in their label share a proof.
+    """
+    found = find_wheels(wheels)
 
-        Wheels that differ only in their label share a proof.
-        """
-        found = find_wheels(self.wheels)
+    def prove(name: str, _report_progress: ProgressCallback) -> None:
+        results = verify(found[name], Cell.parse(name), runner=executor, selected=proves, context=context)
+        as_addition(found[name], results, "the job that verifies the wheel runs these gates again")
 
-        def prove(name: str, _report_progress: ProgressCallback) -> None:
-            cell = Cell.parse(name)
-            results = verify(found[name], cell, runner=self.executor, selected=proves, context=self.context)
-            as_addition(found[name], results, "the job that verifies the wheel runs these gates again")
+    # no product has slow gates
+    return _for_each(executor, [name for name in names if name in found and name not in PRODUCTS], prove, deadline)
 
-        # no product has slow gates
-        return self._for_each([name for name in self.names if name in found and name not in PRODUCTS], prove)
 
-    def verify(self, rows: Path, *, rebuild_all: bool = False) -> tuple[Failure, ...]:
-        """Verify the wheels and write a manifest of one row for each, such as ``<rows>/<cell id>/manifest.jsonl``.
+def verify_batch(
+    executor: Executor,
+    names: Sequence[str],
+    wheels: Path,
+    rows: Path,
+    scope: CompileScope = FULL_SCOPE,
+    *,
+    rebuild_all: bool = False,
+    context: Context,
+) -> tuple[Failure, ...]:
+    """Verify the wheels of these cells or products and write a manifest of one row for each.
 
-        Runs the required gates. With the archives of `scope`, CK wheels must be linked from these, and one of them,
-        drawn here, or all are built again and compared.
-        """
-        found, context, scope = find_wheels(self.wheels), self.context, self.scope
+    Runs the required gates; returns what a gate refuses. The manifest of a cell is ``<rows>/<cell id>/manifest.jsonl``.
+    With the archives of `scope`, CK wheels must be linked from these, and one of them, drawn here, or all are built
+    again and compared.
+    """
+    found = find_wheels(wheels)
 
-        def verify_one(name: str, report_progress: ProgressCallback) -> None:
-            cell = None if name in PRODUCTS else Cell.parse(name)
-            again: tuple[GateResult, ...] = ()
-            if cell and name in rebuilt:
-                # first, as code of the wheel runs in a later gate
-                path = found[name]
-                again = (check_rebuild(path, cell, self.executor, report_progress, context=context, scope=scope),)
-                as_addition(path, again)
-            results = verify(found[name], cell, runner=self.executor, archives=scope.archives, context=context)
-            row, _ = as_addition(found[name], (*results, *again))
-            write_atomic(rows / name / MANIFEST_NAME, manifest_bytes([row]))
+    def verify_one(name: str, report_progress: ProgressCallback) -> None:
+        cell = None if name in PRODUCTS else Cell.parse(name)
+        again: tuple[GateResult, ...] = ()
+        if cell and name in rebuilt:
+            # first, as code of the wheel runs in a later gate
+            again = (check_rebuild(found[name], cell, executor, report_progress, context=context, scope=scope),)
+            as_addition(found[name], again)
+        results = verify(found[name], cell, runner=executor, archives=scope.archives, context=context)
+        row, _ = as_addition(found[name], (*results, *again))
+        write_atomic(rows / name / MANIFEST_NAME, manifest_bytes([row]))
 
-        # all of them: rows of an earlier attempt would be an artifact, which any job of the run can replace
-        unverified = [name for name in self.names if name in found]
-        cells = {name: Cell.parse(name) for name in unverified if name not in PRODUCTS}
-        compiled = [name for name, cell in cells.items() if scope.archives and cell.backend is Backend.CK]
-        # drawn where no build ran, so that a machine that changes wheels cannot know which of them are compared
-        rebuilt = compiled if rebuild_all or not compiled else [secrets.choice(compiled)]
-        failures = self._for_each(unverified, verify_one)
-        # once all environments were there: each has a torch that the wheels of the others may load on
-        for path in filter(Path.exists, (rows / name / MANIFEST_NAME for name in cells)):
-            write_atomic(path, manifest_bytes(with_other_torches(row, context.cache) for row in read_manifest(path)))
-        return failures
+    # all of them: rows of an earlier attempt would be an artifact, which any job of the run can replace
+    unverified = [name for name in names if name in found]
+    cells = {name: Cell.parse(name) for name in unverified if name not in PRODUCTS}
+    compiled = [name for name, cell in cells.items() if scope.archives and cell.backend is Backend.CK]
+    # drawn where no build ran, so that a machine that changes wheels cannot know which of them are compared
+    rebuilt = compiled if rebuild_all or not compiled else [secrets.choice(compiled)]
+    failures = _for_each(executor, unverified, verify_one, scope.deadline)
+    # once all environments were there: each has a torch that the wheels of the others may load on
+    for path in filter(Path.exists, (rows / name / MANIFEST_NAME for name in cells)):
+        write_atomic(path, manifest_bytes(with_other_torches(row, context.cache) for row in read_manifest(path)))
+    return failures
 
-    def _for_each(self, names: Sequence[str], work: Callable[[str, ProgressCallback], None]) -> tuple[Failure, ...]:
-        """Do the work of each name in turn.
 
-        An environment is removed before the next one, as no disk holds all of them.
-        """
-        cells = [None if name in PRODUCTS else Cell.parse(name) for name in names]
-        environments = [cell and environment_of(cell) for cell in cells]
+def _for_each(
+    executor: Executor, names: Sequence[str], work: Callable[[str, ProgressCallback], None], deadline: float | None
+) -> tuple[Failure, ...]:
+    """Do the work of each name in turn. An environment is removed before the next one, as no disk holds all of them."""
+    cells = [None if name in PRODUCTS else Cell.parse(name) for name in names]
+    environments = [cell and environment_of(cell) for cell in cells]
 
-        def run_step(number: int) -> None:
-            if self.scope.deadline is not None and time.time() >= self.scope.deadline:
-                which = f"{names[number]} and {len(names) - number - 1} after it"
-                hint = "run the job again: it continues where this one stopped"
-                raise RunAgainError("time limit reached", which, hint)
-            cell, following = cells[number], environments[number + 1 : number + 2]
-            try:
-                with steps.step(names[number]) as report_progress:
-                    work(names[number], report_progress)
-            finally:
-                if cell and cell.backend is Backend.CK and environments[number] not in following:
-                    self.executor.discard_host(cell)
+    def run_step(number: int) -> None:
+        if deadline is not None and time.time() >= deadline:
+            which = f"{names[number]} and {len(names) - number - 1} after it"
+            raise RunAgainError("time limit reached", which, "run the job again: it continues where this one stopped")
+        cell, following = cells[number], environments[number + 1 : number + 2]
+        try:
+            with steps.step(names[number]) as report_progress:
+                work(names[number], report_progress)
+        finally:
+            if cell and cell.backend is Backend.CK and environments[number] not in following:
+                executor.discard_host(cell)
 
-        with Steps(len(names)) as steps:
-            return tuple(run_in_order((name, partial(run_step, number)) for number, name in enumerate(names)))
+    with Steps(len(names)) as steps:
+        return tuple(run_in_order((name, partial(run_step, number)) for number, name in enumerate(names)))

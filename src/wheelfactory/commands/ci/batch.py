@@ -31,7 +31,7 @@ from wheelfactory.core.progress import log_to_stderr
 from wheelfactory.core.published import MANIFEST_NAME
 from wheelfactory.kernels.setup_env import CompileScope
 from wheelfactory.matrix.expand import expand
-from wheelfactory.pipeline.build import BatchRun, find_wheels
+from wheelfactory.pipeline.build import build_batch, find_wheels, prove_batch, verify_batch
 
 REBUILD_VARIABLE = "WHEELFACTORY_REBUILD"
 """The environment variable that says which CK wheels of a batch are built again: ``one`` (default) or ``all``."""
@@ -79,14 +79,14 @@ def execute(options: argparse.Namespace) -> int:
         use_store(context.cache, compiled=compiled),
         open_executor(options, compiled=compiled, context=context) as executor,
     ):
-        batch = BatchRun(executor, names, wheels, context, scope)
         if options.action == "build":
             wheels.mkdir(parents=True, exist_ok=True)
-            failures = batch.build()
+            failures = build_batch(executor, names, wheels, scope, context=context)
         elif options.action == "prove":
-            failures = batch.prove()
+            failures = prove_batch(executor, names, wheels, scope.deadline, context=context)
         else:
-            failures = batch.verify(as_directory(options.rows), rebuild_all=rebuild == "all")
+            rows, is_all = as_directory(options.rows), rebuild == "all"
+            failures = verify_batch(executor, names, wheels, rows, scope, rebuild_all=is_all, context=context)
     for failure in failures:
         print_messages(f"error: {failure.name}: {failure.error}", f"hint: {find_hint(failure.error)}")
     verified = {path.parent.name for path in options.rows.glob(f"*/{MANIFEST_NAME}")} if options.rows else None
