@@ -187,7 +187,7 @@ def definitions(node: ast.stmt) -> set[tuple[str, str]]:
 
 
 def test_the_file_describes_itself_and_is_readable_and_the_same_for_the_same_sources(doctor: Path) -> None:
-    doctor_file._assemble_program.cache_clear()
+    doctor_file._join_modules.cache_clear()
     assert build_single_file(WRITTEN) == doctor.read_text(encoding="utf-8")
     text = build_single_file(WRITTEN, SITE)
     docstring = ast.get_docstring(ast.parse(text)) or ""

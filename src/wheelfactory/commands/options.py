@@ -117,8 +117,7 @@ def prepare_cache(options: argparse.Namespace) -> Path:
 
 
 def _default_cache(environ: Environ) -> Path:
-    named = Path(environ.get("XDG_CACHE_HOME", ""))
-    if named.is_absolute():  # the XDG Base Directory Specification says to ignore a relative one
+    if (named := Path(environ.get("XDG_CACHE_HOME", ""))).is_absolute():  # its specification ignores a relative one
         return named / "wheelfactory"
     try:
         home = environ.get("HOME") or pwd.getpwuid(os.getuid()).pw_dir

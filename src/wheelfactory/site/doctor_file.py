@@ -31,6 +31,7 @@ from wheelfactory.doctor.facts import DoctorFacts, TorchFacts
 from wheelfactory.matrix.expand import expand
 from wheelfactory.matrix.facts import Matrix, Torch
 from wheelfactory.matrix.rules import GPU, Rule, cell_rules, gpu_rules
+from wheelfactory.site.index import page_templates
 from wheelfactory.verify.gates import required_gates
 from wheelfactory.wheel.corrections import options_refused_by
 
@@ -112,35 +113,9 @@ def _table(rule: Rule, axes: Axes, findings: dict[Finding | None, int]) -> Suppo
     return SupportTable(rule.axes, tuple(findings.setdefault(rule.judge(*point), len(findings)) for point in points))
 
 
-_FUTURE = "from __future__ import annotations\n"
 PROGRAM = "wheelfactory.doctor.program"
 """The module that the file runs. The file contains it and everything it imports."""
 OLDEST_PYTHON = (3, 9)
-
-_HEADER = '''\
-#!/usr/bin/env python3
-"""Find the flash-attn wheel that fits this machine and its AMD GPUs, or diagnose an install that does not work.
-
-    python3 doctor.py              examine this Python, and print the install command of the matching wheel
-    python3 doctor.py --install    also install the wheel, after asking
-    python3 doctor.py --help       everything else
-
-It needs only Python 3.9 or newer and no special permissions. It changes nothing without --install and sends no data:
-it only reads the manifest of the wheels{site}.
-
-This file is generated from the modules of wheelfactory's doctor, under the MIT licence.
-"""
-'''
-
-
-# first, as older Pythons end in a traceback. Before 3.8 they cannot even parse the file
-_VERSION_CHECK = f"""
-{_FUTURE}
-import sys
-
-if sys.version_info < {OLDEST_PYTHON}:
-    sys.exit("error: Python is too old: doctor.py needs {".".join(map(str, OLDEST_PYTHON))} or newer")
-"""
 
 
 def build_single_file(facts: str, site: str = "") -> str:
@@ -151,7 +126,8 @@ def build_single_file(facts: str, site: str = "") -> str:
     """
     if re.search(r"[\s\"'\\]", site) or not site.isprintable():
         raise InputError("not a site address", repr(site), "remove blanks, quotes and backslashes")
-    text = _HEADER.format(site=f" of\n{site}" if site else "") + _assemble_program()
+    template = page_templates().get_template("doctor.py.j2")
+    text = template.render(site=site, oldest=OLDEST_PYTHON, modules=_join_modules())
     values = {
         'SITE = ""': f'SITE = "{site}"',
         'FACTS = ""': f'FACTS = r"""\n{_wrap_json(facts)}\n"""',
@@ -169,10 +145,12 @@ def _wrap_json(text: str) -> str:
 
 
 @cache  # the sources of a running program do not change
-def _assemble_program() -> str:
-    """Join the program and everything it imports. Raises `SyntaxError` for syntax newer than `OLDEST_PYTHON`."""
+def _join_modules() -> str:
+    """Join the program's modules, each after what it imports.
+
+    Raises `SyntaxError` for syntax newer than `OLDEST_PYTHON`.
+    """
     sources: dict[str, str] = {}
-    trees: dict[str, ast.Module] = {}
     needs: dict[str, list[str]] = {}
     waiting = [PROGRAM]
     while waiting:
@@ -180,13 +158,10 @@ def _assemble_program() -> str:
         if name not in sources:
             path = Path(__file__).parents[2].joinpath(*name.split(".")).with_suffix(".py")
             sources[name] = path.read_text(encoding="utf-8")
-            trees[name] = ast.parse(sources[name])
-            needs[name] = sorted(str(node.module) for node in _our_imports(trees[name]))
+            needs[name] = sorted(str(node.module) for node in _our_imports(ast.parse(sources[name])))
             waiting += needs[name]
     ordered = TopologicalSorter({name: needs[name] for name in sorted(needs)}).static_order()
-    bodies = [_body(name, sources[name], trees[name]) for name in ordered]
-    end = 'if __name__ == "__main__":\n    sys.exit(main())\n'
-    text = "\n".join([_VERSION_CHECK, *bodies, "", end])
+    text = "\n".join(_body(name, sources[name]) for name in ordered).strip("\n")
     ast.parse(text, feature_version=OLDEST_PYTHON)
     return text
 
@@ -197,12 +172,13 @@ def _our_imports(tree: ast.Module) -> list[ast.ImportFrom]:
     return [node for node in imports if str(node.module).startswith("wheelfactory.")]
 
 
-def _body(name: str, source: str, tree: ast.Module) -> str:
+def _body(name: str, source: str) -> str:
     """Return a module's code without imports of our modules; its docstring becomes a comment above the code."""
-    lines, docstring = source.splitlines(keepends=True), ast.get_docstring(tree)
+    lines, tree = source.splitlines(keepends=True), ast.parse(source)
+    docstring = ast.get_docstring(tree)
     for node in (*([] if docstring is None else tree.body[:1]), *_our_imports(tree)):
         for number in range(node.lineno - 1, node.end_lineno or node.lineno):
             lines[number] = ""
     heading = "".join(f"# {line}".rstrip() + "\n" for line in [name, "", *(docstring or "").splitlines()])
-    code = "".join(lines).replace(_FUTURE, "").strip("\n")
+    code = "".join(lines).replace("from __future__ import annotations\n", "").strip("\n")
     return f"\n{heading}\n{code}\n"
