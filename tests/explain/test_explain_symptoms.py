@@ -65,12 +65,15 @@ build | setup.py looks for CUDA | 2.6.3 | {BUILD}OSError: CUDA_HOME environment 
 build | wrong torch | not built for ROCm
     OSError: CUDA_HOME environment variable is not set. Please set it to your CUDA install root.
 build | ROCm incomplete | rocm | clang++: error: cannot find HIP runtime; provide its path via '--rocm-path'
+build | ROCm incomplete | rocm-device-libs
+    lld: error: undefined hidden symbol: __oclc_ABI_version\nclang++: error: amdgcn-link command failed
 build | no virtual environment | second pip for third_party/aiter
     {META}Submodule path 'third_party/aiter': checked out\nerror: externally-managed-environment
 build | sources were translated for another torch | clean folder
     /w/csrc/flash_attn_ck/mha_fwd.hip:2:4: error: no member named 'getCurrentHIPStream' in namespace 'at::cuda'
 build | wrong torch | --no-build-isolation
     error: subprocess-exited-with-error\nx Getting requirements to build wheel: error\nNo module named 'torch'
+    Using cached flash_attn-2.8.3.tar.gz\nGetting requirements to build wheel: error\nNo module named 'torch'
 build | no GPU to ask for its arch | GPU_ARCHS | {META}RuntimeError: No gfx arch found in rocminfo output
 build | no GPU to ask for its arch | GPU_ARCHS
     Can't exec "/opt/rocm/bin/rocm_agent_enumerator": No such file or directory at /usr/bin/hipcc.pl line 488.
@@ -124,6 +127,7 @@ pip | wheel for another Python or system | pip debug --verbose
     Unable to find installation candidates for flash-attn (2.8.3+rocm64torch2.9triton)
 pip | wheel was renamed | own name
     ERROR: Invalid wheel filename: 'flash_attn_rocm.whl'
+    Caused by: The wheel filename "flash_attn-2.8.3-2.whl" is invalid: Must have a Python tag
     ERROR: flash-attn has an invalid wheel, .dist-info directory not found
     zipfile.BadZipFile: Bad magic number for file header
 pip | backend unknown to this uv | whl/rocm7.1 | error: invalid value 'rocm7.1' for '--torch-backend <B>'
@@ -304,6 +308,9 @@ run time | dtype is not supported | autocast
     Flash Attention 2 only supports torch.float16 and torch.bfloat16 dtypes, but the current dype is torch.float32.
 run time | no GPU visible | --device=/dev/kfd | {TRACE}RuntimeError: No HIP GPUs are available
 run time | no GPU visible | render | RuntimeError: 0 active drivers ([]). There should only be one.
+run time | no permission for the GPU | usermod
+    rocminfo: Unable to open /dev/kfd read-write: Permission denied
+    alice is not member of "render" group, the default DRM access group.
 run time | no GPU visible | in WSL
     RuntimeError: Unexpected error from hipGetDeviceCount(). Did you run some cuda functions before
     hsa api call failure at: /usr/src/rocminfo/rocminfo.cc:1306

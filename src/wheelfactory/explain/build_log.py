@@ -33,6 +33,7 @@ _KINDS: dict[TextKind, re.Pattern[str]] = {
         r"^(?:#\d+ |docker: |podman: |Error response from daemon)|/Dockerfile|failed to (?:solve|register layer)"
     ),
     "build": re.compile(
+        r"flash[-_]attn-\d\S*\.tar|Building wheels? for .*flash|"
         r"composable_kernel|third_party/aiter|GPU archs|\bhipcc\b|\bAMD clang\b|/hipify_python\.py|csrc/flash_attn|"
         r"-triple amdgcn|^clang\S*: error: .*(?:gfx|amd|hip)|^OSError: CUDA_HOME |cannot find (?:ROCm|HIP) "
     ),

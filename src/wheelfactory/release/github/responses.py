@@ -28,7 +28,6 @@ _REFUSALS = {
     ),
 }
 """What is wrong, and what to do, by HTTP status."""
-_NO_TOKEN = ("GitHub refuses a request without a token", f"set GITHUB_TOKEN, then {_RUN_AGAIN}")
 _MOVED = ("GitHub redirects the request", "the repository was moved: use its new name")
 _REFUSED = ("GitHub refused the request", f"fix this, then {_RUN_AGAIN}")
 
@@ -106,7 +105,7 @@ def check_response(answer: requests.Response, call: str, now: float) -> None:
         raise RetryableError(f"{call}: HTTP {status}, {message or 'rate limit'}", pause, _FIRST_SECONDARY_PAUSE_S)
     what, hint = _REFUSALS.get(status, _MOVED if status < requests.codes.bad_request else _REFUSED)
     if status == requests.codes.forbidden and "Authorization" not in answer.request.headers:
-        what, hint = _NO_TOKEN
+        what, hint = "GitHub refuses a request without a token", f"set GITHUB_TOKEN, then {_RUN_AGAIN}"
     raise RefusedError(status, what, f"{call}: HTTP {status}" + (f", {message}" if message else ""), hint)
 
 
