@@ -64,6 +64,7 @@ build | release for CUDA only | 2.6.3
 build | setup.py looks for CUDA | 2.6.3 | {BUILD}OSError: CUDA_HOME environment variable is not set
 build | wrong torch | not built for ROCm
     OSError: CUDA_HOME environment variable is not set. Please set it to your CUDA install root.
+    {COMPILE}csrc/flash_attn_ck/flash_api.cpp:13:10: fatal error: 'ATen/hip/HIPContext.h' file not found
 build | ROCm incomplete | rocm | clang++: error: cannot find HIP runtime; provide its path via '--rocm-path'
 build | ROCm incomplete | rocm-device-libs
     lld: error: undefined hidden symbol: __oclc_ABI_version\nclang++: error: amdgcn-link command failed
@@ -187,6 +188,10 @@ import | no flash-attn | python -m pip
     ImportError: Flash Attention 2 is not available. Please refer to the documentation
     RuntimeError: Backend 'flash' is not usable because of missing package. Please install `flash-attn>=2.6.3`.
     To use the `--use-flash-attention` feature, the `flash-attn` package must be installed first.
+pip | versions do not fit together | minor version
+    ERROR: Cannot install flash-attn and torch==2.9.1 because these package versions have conflicting dependencies.
+import | flash-attn too old | newer release
+    ImportError: FlashAttention2 has been toggled on: you need flash_attn package version to be greater than 2.1.0.
 import | flash-attn of another release | another directory
     {TRACE}ImportError: cannot import name 'flash_attn_varlen_func' from 'flash_attn' (unknown location)
 import | flash-attn of another release | the release that the program needs
