@@ -185,6 +185,7 @@ import | flash-attn has no kernels here | TRITON_AMD_ENABLE=TRUE
 import | no flash-attn | python -m pip
     {TRACE}ModuleNotFoundError: No module named 'flash_attn'
     ImportError: the package flash_attn seems to be not installed.
+    AssertionError: flash_attn is not installed.
     ImportError: Flash Attention 2 is not available. Please refer to the documentation
     RuntimeError: Backend 'flash' is not usable because of missing package. Please install `flash-attn>=2.6.3`.
     To use the `--use-flash-attention` feature, the `flash-attn` package must be installed first.
@@ -192,6 +193,7 @@ pip | versions do not fit together | minor version
     ERROR: Cannot install flash-attn and torch==2.9.1 because these package versions have conflicting dependencies.
 import | flash-attn too old | newer release
     ImportError: FlashAttention2 has been toggled on: you need flash_attn package version to be greater than 2.1.0.
+    NameError: name 'flash_attn_func' is not defined
 import | flash-attn of another release | another directory
     {TRACE}ImportError: cannot import name 'flash_attn_varlen_func' from 'flash_attn' (unknown location)
 import | flash-attn of another release | the release that the program needs
@@ -242,7 +244,6 @@ run time | old fork of flash-attn | uninstall it
     {CALL}RuntimeError: DeviceGroupedMultiheadAttentionForward_Xdl_CShuffle_V2<256, 128> does not support this problem
     Flash Attention failed, using default SDPA: FlashAttention currently only supports MI100 and RX7000 and above
     1 out of 1 hunk FAILED -- saving rejects to file /v/torch/utils/hipify/hipify_python.py.rej
-    NameError: name 'flash_attn_func' is not defined
 run time | autotuning fails | unset
     {CALL}ValueError: Unknown Device Type
 run time | aiter does not compile | rocm[devel]
