@@ -14,7 +14,7 @@ from wheelfactory.doctor.fit import has_rocm_torch, may_change_torch
 from wheelfactory.doctor.gpu_match import OVERRIDE, GpuSupport, lacks_code, uses_nvidia, visible_archs
 from wheelfactory.doctor.installed_flash_attn import is_fallback
 from wheelfactory.doctor.machine import InstalledTorch, Machine, find_major_minor, format_major_minor
-from wheelfactory.doctor.torch_checks import TRITON_VARIABLE
+from wheelfactory.doctor.triton_checks import TRITON_VARIABLE
 
 
 def machine_choices(

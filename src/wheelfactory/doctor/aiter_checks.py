@@ -20,7 +20,7 @@ from wheelfactory.doctor.machine import (
     uninstall_command,
 )
 from wheelfactory.doctor.published_wheels import PublishedWheel
-from wheelfactory.doctor.torch_checks import TRITON_VARIABLE
+from wheelfactory.doctor.triton_checks import TRITON_VARIABLE
 
 TRITON_ONLY_VARIABLE = "AITER_TRITON_ONLY"
 

@@ -30,19 +30,21 @@ from wheelfactory.doctor.machine import (
     uninstall_command,
 )
 from wheelfactory.doctor.torch_checks import (
-    TRITON_VARIABLE,
     check_companions,
     check_torch,
     check_torch_match,
-    check_triton,
-    diagnose_missing_triton,
     diagnose_rocm_mismatch,
-    diagnose_triton_version,
     diagnose_undefined_symbol,
     find_older_rocm,
 )
+from wheelfactory.doctor.triton_checks import (
+    TRITON_VARIABLE,
+    check_triton,
+    diagnose_missing_triton,
+    diagnose_triton_version,
+)
 
-# requirements that `torch_checks` and `aiter_checks` diagnose
+# requirements that `torch_checks`, `triton_checks` and `aiter_checks` diagnose
 _REQUIRED_ELSEWHERE = re.compile(r"torch$|triton|amd-aiter$")
 
 _IMPORT_LINE = "from flash_attn.flash_attn_interface import flash_attn_func"

@@ -16,7 +16,7 @@ from wheelfactory.doctor.gpu_match import (
 )
 from wheelfactory.doctor.installed_flash_attn import has_cuda_label, has_label, is_compiled, list_compiled_archs
 from wheelfactory.doctor.machine import Device, Diagnosis, InstalledFlashAttn, Machine
-from wheelfactory.doctor.torch_checks import uses_triton
+from wheelfactory.doctor.triton_checks import uses_triton
 
 # each limits programs to the GPUs that it lists (ROCm documentation, "GPU isolation techniques")
 _HIDING = ("HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL")

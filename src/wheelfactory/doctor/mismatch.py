@@ -13,7 +13,7 @@ from wheelfactory.doctor.facts import DoctorFacts
 from wheelfactory.doctor.gpu_match import hide_gpus_hint, list_visible_gpus, missing_archs
 from wheelfactory.doctor.machine import InstalledTorch, Machine, abi_age, find_major_minor, format_major_minor
 from wheelfactory.doctor.published_wheels import PublishedWheel
-from wheelfactory.doctor.torch_checks import find_tritons
+from wheelfactory.doctor.triton_checks import find_tritons
 from wheelfactory.wheel.elf.mangled import find_missing
 
 

@@ -36,7 +36,7 @@ from wheelfactory.doctor.steps import (
     torch_step,
     wheel_step,
 )
-from wheelfactory.doctor.torch_checks import uses_triton
+from wheelfactory.doctor.triton_checks import uses_triton
 from wheelfactory.doctor.verdict import Verdict, VerdictKind, Wanted, check_system, find_verdict, needs_own_fix
 
 

@@ -17,7 +17,7 @@ from wheelfactory.doctor.gpu_match import format_gpu, gpu_warnings, list_visible
 from wheelfactory.doctor.installed_flash_attn import is_fallback
 from wheelfactory.doctor.machine import INSTALL_MATCHING_WHEEL, INSTALL_TORCH, Diagnosis, Machine, find_major_minor
 from wheelfactory.doctor.published_wheels import PublishedWheel
-from wheelfactory.doctor.torch_checks import uses_triton
+from wheelfactory.doctor.triton_checks import uses_triton
 
 _GLIBC = "2.28"
 """The oldest glibc that PyTorch's torch for ROCm supports: its wheels are manylinux_2_28."""
