@@ -115,7 +115,7 @@ def find_notes(machine: Machine, facts: DoctorFacts, *, changes_torch: bool) -> 
 
 def _python_notes(tag: str, pythons: Sequence[str], *, changes_torch: bool) -> Iterator[str]:
     if tag.endswith("t"):
-        yield f"Caution: nobody tried flash-attn on Python {name_python(tag)}."
+        yield f"Caution: this factory never tried flash-attn on Python {name_python(tag)}."
     elif changes_torch and name_python(tag) not in pythons:
         yield f"Python {name_python(tag)} gets no newer torch; CPython {pythons[-1]} to {pythons[0]} does."
 
