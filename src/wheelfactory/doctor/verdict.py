@@ -86,7 +86,7 @@ def _check_python(machine: Machine, facts: DoctorFacts, fit: Fit | None) -> Iter
     elif not python.tag.startswith("cp"):
         yield Diagnosis("Python", f"there is no torch for {name_python(python.tag)}", way)
     elif python.tag.endswith("t"):
-        what = f"nobody tried flash-attn on free-threaded Python ({name_python(python.tag)})"
+        what = f"this factory never tried flash-attn on free-threaded Python ({name_python(python.tag)})"
         yield Diagnosis("Python", what, f"{way}, not free-threaded")
     elif python.glibc is None:
         what = "this system has no glibc (musl?), which torch for ROCm needs"
