@@ -87,13 +87,22 @@ def test_an_environment_that_another_run_makes_is_awaited_and_used(
     monkeypatch.setattr(environments, "pip_install", lambda made, *_, **__: installs.append(made.folder))
     name = environments.make_numpy_environment(tmp_path / "other").folder.name
     waiting = Thread(target=environments.make_numpy_environment, args=(tmp_path,))
-    with lock_folder(tmp_path):  # as the other run does
+    with lock_folder(tmp_path / "environments"):  # as the other run does
         waiting.start()
         waiting.join(0.2)
         assert waiting.is_alive()
         (tmp_path / name).mkdir()
     waiting.join()
     assert len(installs) == 1
+
+
+def test_a_release_in_the_folder_of_the_cache_may_be_locked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(environments, "pip_install", lambda *_, **__: None)
+    making = Thread(target=environments.make_numpy_environment, args=(tmp_path,), daemon=True)
+    with lock_folder(tmp_path):
+        making.start()
+        making.join(60)
+        assert not making.is_alive()
 
 
 def test_every_python_has_exactly_one_numpy_requirement() -> None:
@@ -118,7 +127,7 @@ def test_an_unavailable_requirement_is_an_error_and_nothing_is_cached(
         environments.make_build_environment(tmp_path)
     assert "No matching distribution found for torch==0.0.0+cpu" in refused.value.which
     assert "or run the factory with another Python" in refused.value.hint
-    assert list(tmp_path.iterdir()) == []
+    assert [path.name for path in tmp_path.iterdir()] == ["environments"]
 
 
 def test_a_large_download_reports_its_megabytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

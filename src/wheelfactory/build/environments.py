@@ -7,7 +7,7 @@ import re
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -151,8 +151,9 @@ def _make_cached(
     """Make or reuse an environment; `find_options` gives pip's options, and may ask an index, so only if it is made."""
     identity = "\n".join([sys.version, sys.base_prefix, *requirements])
     folder = cache_dir / f"env-{content_key(identity)}"
-    # cells verified in parallel, and other runs on this machine, must not make the same environment twice
-    with lock_folder(cache_dir, wait=True):
+    # cells verified in parallel, and other runs on this machine, must not make the same environment twice; a lock
+    # of its own, because a run that publishes into the cache folder holds that of the folder
+    with nullcontext() if folder.is_dir() else lock_folder(cache_dir / "environments", wait=True):
         if not folder.is_dir():
             logger.info("installing %s", ", ".join(requirements))
             hint = f"{', '.join(requirements)} must be installable for Python {PYTHON}{remedy}"
