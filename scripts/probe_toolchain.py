@@ -142,7 +142,7 @@ def import_error(needs_extension):
         # after 2.8.3, flash-attn warns of an extension that does not load, and uses aiter instead if there is one
         warnings.filterwarnings("error", message="flash_attn_2_cuda ")
     try:
-        from flash_attn.flash_attn_interface import flash_attn_func  # noqa: F401
+        from flash_attn.flash_attn_interface import flash_attn_func  # noqa: F401  # only to see it fail
     except BaseException as caught:
         error = caught.__context__ if isinstance(caught, UserWarning) and caught.__context__ else caught
         return " ".join("".join(traceback.format_exception_only(type(error), error)).split())

@@ -21,8 +21,8 @@ from pathlib import Path
 from wheelfactory.build.environments import build_requirements, cached_wheel, content_folder
 from wheelfactory.build.executor import Executor
 from wheelfactory.build.products import build_wheel, pin_product
-from wheelfactory.build.setup_py import SetupExtras, SetupRun, log_path, make_recipe, run_setup
-from wheelfactory.build.sources import fetch_source
+from wheelfactory.build.setup_py import Recipe, SetupExtras, SetupRun, log_path, make_recipe, run_setup
+from wheelfactory.build.sources import Source, fetch_source
 from wheelfactory.core.cell import PRODUCTS, Backend, Cell
 from wheelfactory.core.errors import FactoryError, InputError, PublishError, RunAgainError
 from wheelfactory.core.files import file_sha256, scratch_dir, write_atomic
@@ -70,18 +70,11 @@ def build_cell(
         host = executor.prepare_host(cell, report_progress)
         return SetupRun(recipe, source, host, scratch, log_path(cache, cell.id), report_progress)
 
-    def make_triton(scratch: Path) -> Path:
-        return run_setup(setup_in(scratch), SetupExtras(deadline=scope.deadline)).path
-
     with scratch_dir(cache) as scratch:
         if cell.backend is Backend.TRITON:
-            # built once for all labels of a release
-            variables = json.dumps(recipe.setup_variables, sort_keys=True)
-            inputs = (source.identity, *build_requirements(), variables)
-            payload = cached_wheel(content_folder(cache / "raw", inputs), cache, make_triton)
+            payload = _raw_triton_wheel(setup_in, recipe, source, SetupExtras(deadline=scope.deadline), cache)
         else:
-            set_ids = sets_of_cell(matrix, cell, recipe.archs)
-            raw, result = run_compile(setup_in(scratch), set_ids, scope, context)
+            raw, result = run_compile(setup_in(scratch), sets_of_cell(matrix, cell, recipe.archs), scope, context)
             assert raw  # nothing in `scope` stops a build before the link
             payload, toolchain, kernels = raw.path, raw.toolchain, result.key if result else None
         record = BuildRecord(
@@ -106,6 +99,15 @@ def finish_raw_wheel(raw: Path, record: BuildRecord, folder: Path, environ: Mapp
     require_matching_wheel(Wheel.open(raw), record)
     platform = find_platform(raw, record.toolchain.glibc, folder, environ)
     return finish_wheel(raw, record, folder, platform)
+
+
+def _raw_triton_wheel(
+    setup_in: Callable[[Path], SetupRun], recipe: Recipe, source: Source, extras: SetupExtras, cache: Path
+) -> Path:
+    """Return the raw Triton wheel of a flash-attn release, built once for all its labels."""
+    inputs = (source.identity, *build_requirements(), json.dumps(recipe.setup_variables, sort_keys=True))
+    folder = content_folder(cache / "raw", inputs)
+    return cached_wheel(folder, cache, lambda scratch: run_setup(setup_in(scratch), extras).path)
 
 
 def check_rebuild(
